@@ -1,0 +1,236 @@
+"""What raybench needs from a serving engine: bodies, answers, and the control calls of the procedure.
+
+Engines are pure: they make bytes and read bytes. Sockets belong to the callers, which pass in an
+`Http` for control calls and feed read bytes with their stamps to a `Decoder`. One class an engine,
+chosen from a plain dict in `engines/__init__.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Route = Literal["generate", "completions", "chat"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Answer to one control call. A failed connection is a Reply with status None and `error`."""
+
+    status: int | None
+    body: bytes = b""
+    error: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 200
+
+    @property
+    def summary(self) -> str:
+        """Status and the start of the body, for the journal and for messages."""
+        if self.status is None:
+            return self.error or "no answer"
+        return f"HTTP {self.status} {self.body[:200].decode('utf-8', 'replace').strip()}".rstrip()
+
+
+class Http(Protocol):
+    """Control-plane HTTP. Never raises for what the network or the server does. Never resends a POST."""
+
+    async def request(
+        self,
+        method: Literal["GET", "POST"],
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: object = None,
+        timeout_s: float = 10.0,
+    ) -> Reply: ...
+
+
+@dataclass(frozen=True)
+class RequestShape:
+    """What all requests of a point have in common; the prompt and the rid differ."""
+
+    route: Route
+    input_tokens: int
+    output_tokens: int
+    model: str | None = None
+    temperature: float = 0.0
+    ignore_eos: bool = True
+    stream: bool = True
+    extra_body: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BodyTemplate:
+    """A request body cut open at the prompt and at the request id.
+
+    prompt: `ids` = comma-separated decimal token ids go between head and tail (no brackets),
+    `text` = JSON-escaped text goes there (no quotes). rid_slot: bytes in `head` or `tail` that are
+    replaced by the rid, or None where the engine takes none.
+    """
+
+    path: str
+    prompt: Literal["ids", "text"]
+    head: bytes
+    tail: bytes
+    rid_slot: bytes | None = None
+
+    def render(self, rid: str, prompt: bytes) -> bytes:
+        """The body of one request."""
+        head, tail = self.head, self.tail
+        if self.rid_slot is not None:
+            head = head.replace(self.rid_slot, rid.encode())
+            tail = tail.replace(self.rid_slot, rid.encode())
+        return b"".join((head, prompt, tail))
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a decoder knows after the end of a body. Stamps are the caller's monotonic ns.
+
+    error_class None means that the body itself shows no failure. Tokens come from the server's own
+    counts; `tokens_source` is `estimated` when it gave none (then output_tokens = chunks seen).
+    cached_tokens None = not reported. chunk_ns and chunk_tokens have equal length; chunk_tokens are
+    the differences of the server's cumulative count where it gives one, else None for that chunk.
+    """
+
+    first_event_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    chunk_ns: list[int] = field(default_factory=list)
+    chunk_tokens: list[int | None] = field(default_factory=list)
+    events: int = 0
+    bytes_received: int = 0
+    text: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens_source: Literal["server", "estimated", "none"] = "none"
+    cached_tokens: int | None = None
+    cached_tokens_device: int | None = None
+    cached_tokens_host: int | None = None
+    cached_tokens_storage: int | None = None
+    retractions: int | None = None
+    dp_rank: int | None = None
+    accept_length: float | None = None
+    finish_reason: str | None = None
+    done_marker: bool = False
+    no_answer_text: bool = False
+    error_class: str | None = None  # engine_error | http_503-like in-stream codes | broken_stream | bad_event | event_too_large
+    error_message: str | None = None
+    engine_queue_s: float | None = None
+    engine_ttft_s: float | None = None
+    engine_e2e_s: float | None = None
+
+
+class Decoder(Protocol):
+    """Reads the body of one answer. Independent of where reads begin and end."""
+
+    def feed(self, data: bytes, stamp_ns: int) -> None:
+        """Body bytes as read from the socket (HTTP framing removed), with the stamp of the read."""
+
+    def finish(self, *, complete: bool) -> Answer:
+        """The end of the body; complete False when the connection broke before it."""
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """Requests inside the engine by its own numbers."""
+
+    running: int
+    queued: int
+
+    @property
+    def idle(self) -> bool:
+        return self.running == 0 and self.queued == 0
+
+
+@dataclass(frozen=True)
+class FlushReply:
+    """accepted: the engine says that it did it (which proves nothing). unsupported: it cannot."""
+
+    accepted: bool
+    reply: Reply
+    unsupported: bool = False
+
+
+@dataclass(frozen=True)
+class Counters:
+    """The engine's counters since its start. None = the engine has no such counter.
+
+    prefix_queried_tokens / prefix_hit_tokens: prompt tokens looked up in the prefix cache, and found in
+    any tier. SGLang: `prefill_effective_tokens_total` (input + hits, hits; retractions excluded) where it
+    exists; vLLM: `prefix_cache_queries/hits` plus external hits.
+    """
+
+    requests: float | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cached_tokens: float | None = None
+    prefix_queried_tokens: float | None = None
+    prefix_hit_tokens: float | None = None
+    preemptions: float | None = None
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """What the server monitor keeps of one scrape, beside the counters."""
+
+    running_requests: float | None = None
+    queued_requests: float | None = None
+    kv_used_tokens: float | None = None
+    kv_usage: float | None = None
+    output_tokens_per_s: float | None = None
+    accept_length: float | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the engine says of itself. `raw` is redacted before it leaves this class's maker.
+
+    instance: changes when the server process was started anew; None when the engine gives no clue.
+    """
+
+    engine: str
+    version: str | None = None
+    model: str | None = None
+    instance: str | None = None
+    max_running_requests: int | None = None
+    kv_pool_tokens: int | None = None
+    context_tokens: int | None = None
+    max_input_tokens: int | None = None
+    page_tokens: int | None = None
+    dp_size: int | None = None
+    prefix_cache: bool | None = None
+    host_cache: bool | None = None
+    storage_cache: str | None = None
+    incremental_stream: bool | None = None
+    raw: Mapping[str, object] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """One serving engine's dialect. Stateless."""
+
+    name: str
+
+    def template(self, shape: RequestShape) -> BodyTemplate: ...
+
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder: ...
+
+    async def alive(self, http: Http) -> Reply:
+        """A passive probe (never one that generates)."""
+
+    async def queue(self, http: Http) -> QueueState | None:
+        """None when the engine gives no such numbers."""
+
+    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+        """One request to empty the prefix cache. `timeout_s` is passed on where the engine can wait."""
+
+    async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
+        """Counters and gauges of one /metrics read; None when there is none."""
+
+    async def facts(self, http: Http) -> Facts: ...
+
+    async def abort(self, http: Http, rid: str) -> Reply | None:
+        """Ask the engine to drop one request; None when it has no such call."""

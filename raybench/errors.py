@@ -1,0 +1,96 @@
+"""The one error tree of raybench, and the exit codes that users see.
+
+    RaybenchError               1
+    ├── ConfigError             2   a scenario, a cluster file or an option is wrong; nothing was contacted
+    ├── ClusterError            3   Ray, placement, the Job API
+    ├── TargetError             4   a step against the serving engine failed
+    └── RunDirectoryError       2   a run directory cannot be read or does not fit the request
+
+A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
+Any room may import this module.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+EXIT_OK = 0
+EXIT_NOT_ALL_VALID = 1
+EXIT_USAGE = 2
+EXIT_CLUSTER = 3
+EXIT_TARGET = 4
+
+
+class RaybenchError(Exception):
+    """Base of every error that raybench explains to its user. `exit_code` is the process's."""
+
+    exit_code = EXIT_NOT_ALL_VALID
+
+
+@dataclass(frozen=True)
+class ConfigProblem:
+    """One thing that is wrong in a user's file.
+
+    path: place inside the file, as `workloads[0].concurrency`; empty for the file as a whole.
+    value: the raw text as the user wrote it, or None when something is missing.
+    allowed: what may stand there. way_out: what to do about it. line: 1-based, None if unknown.
+    """
+
+    message: str
+    path: str = ""
+    value: str | None = None
+    allowed: str | None = None
+    way_out: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        where = self.path + (f" (line {self.line})" if self.line is not None else "")
+        parts = [f"{where}: {self.message}" if where else self.message]
+        if self.value is not None:
+            parts.append(f"got: {self.value}")
+        if self.allowed is not None:
+            parts.append(f"allowed: {self.allowed}")
+        if self.way_out is not None:
+            parts.append(f"try: {self.way_out}")
+        return "; ".join(parts)
+
+
+class ConfigError(RaybenchError):
+    """Bad input, with every problem at once; `source` names the file or option."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, source: str, problems: list[ConfigProblem] | ConfigProblem | str) -> None:
+        if isinstance(problems, str):
+            problems = ConfigProblem(problems)
+        self.source = source
+        self.problems = [problems] if isinstance(problems, ConfigProblem) else problems
+        super().__init__("\n".join(f"{source}: {problem}" for problem in self.problems))
+
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, list[ConfigProblem]]]:
+        return type(self), (self.source, self.problems)
+
+
+class ClusterError(RaybenchError):
+    """The cluster cannot carry the run: no Ray, too few nodes, an actor that cannot be placed."""
+
+    exit_code = EXIT_CLUSTER
+
+
+class TargetError(RaybenchError):
+    """A step against the serving engine failed. `step` is a step of the procedure (design 4)."""
+
+    exit_code = EXIT_TARGET
+
+    def __init__(self, step: str, message: str) -> None:
+        self.step = step
+        super().__init__(f"{step}: {message}")
+
+    def __reduce__(self) -> tuple[type[TargetError], tuple[str, str]]:
+        return type(self), (self.step, str(self).removeprefix(f"{self.step}: "))
+
+
+class RunDirectoryError(RaybenchError):
+    """A run directory is missing, unreadable, or belongs to another scenario."""
+
+    exit_code = EXIT_USAGE

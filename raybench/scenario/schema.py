@@ -1,0 +1,282 @@
+"""The scenario file: what a user may write, with units, defaults and limits.
+
+Everything is a frozen, strict pydantic model; unknown keys are refused. Reading YAML and turning
+pydantic's complaints into `ConfigError` is in `scenario/load.py`; making points is in
+`scenario/plan.py`. Nothing edits a Scenario after it was read.
+
+Units stand last in the names: `_s` seconds, `_tokens`, `_bytes`. Token sizes may be written
+`16k` (= 16 x 1024 = 16384) or `1m` (= 1024 x 1024), as serving people do.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
+
+
+def parse_tokens(value: object) -> object:
+    """`16k` -> 16384, `1m` -> 1048576; anything else is left for the strict integer check."""
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        return int(match[1]) * (1024 if match[2] in "kK" else 1024 * 1024)
+    return value
+
+
+Tokens = Annotated[int, BeforeValidator(parse_tokens), Field(ge=1)]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
+EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
+Route = Literal["generate", "completions", "chat"]
+SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Limits(Model):
+    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win."""
+
+    max_running_requests: Count | None = None
+    kv_pool_tokens: Tokens | None = None
+    context_tokens: Tokens | None = None
+    max_input_tokens: Tokens | None = None
+    page_tokens: Count | None = None
+    reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
+
+
+class SimFaults(Model):
+    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself."""
+
+    host_tier: bool = False
+    preload_corpus: bool = False
+    always_hit: bool = False
+    flush_refusals: Annotated[int, Field(ge=0)] = 0
+    flush_refused: bool = False
+
+
+class Sim(Model):
+    """Start the built-in simulated engine for this arm instead of reaching a real one.
+
+    `time_compression` 50 means that fifty simulated seconds pass in one.
+    """
+
+    profile: SimProfile = "small"
+    time_compression: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    incremental: bool = False
+    seed: int = 0
+    max_running_requests: Count | None = None
+    kv_pool_tokens: Tokens | None = None
+    page_tokens: Count | None = None
+    faults: SimFaults = SimFaults()
+
+
+class Tls(Model):
+    verify: bool = True
+    ca_file: str | None = None
+
+
+class Arm(Model):
+    """One deployment under comparison: exactly one of `url` (reach it) or `sim` (start it)."""
+
+    engine: EngineName = "sglang"
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] | None = None
+    control_urls: list[str] = []
+    sim: Sim | None = None
+    route: Route | None = None
+    model: str | None = None
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    admin_api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    headers: dict[str, str] = {}
+    tls: Tls = Tls()
+    log_file: str | None = None
+    limits: Limits = Limits()
+    extra_body: dict[str, object] = {}
+
+    @model_validator(mode="after")
+    def _one_way_to_the_target(self) -> Arm:
+        if (self.url is None) == (self.sim is None):
+            raise ValueError("an arm needs exactly one of `url` and `sim`")
+        if self.sim is not None and self.engine != "sglang":
+            raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
+        if self.route == "generate" and self.engine != "sglang":
+            raise ValueError("the route `generate` exists on sglang only")
+        return self
+
+    @property
+    def effective_route(self) -> Route:
+        return self.route or ("generate" if self.engine == "sglang" else "completions")
+
+
+class RequestCount(Model):
+    """requests = max(minimum, per_concurrency x C); the first seed's rule is the default."""
+
+    minimum: Count = 8
+    per_concurrency: Annotated[int, Field(ge=0)] = 2
+
+
+class Workload(Model):
+    """One input length -> output length, under a list of concurrencies (closed loop).
+
+    over_active_limit: `queue` keeps a concurrency above the active limit as a queueing point,
+    `skip` makes it a structural skip (context-boundary rows).
+    arms: names of the arms that run it; empty means all.
+    """
+
+    name: Name
+    input_tokens: Tokens
+    output_tokens: Tokens
+    concurrency: Annotated[list[Count], Field(min_length=1)]
+    requests: RequestCount | Count = RequestCount()
+    over_active_limit: Literal["queue", "skip"] = "queue"
+    ignore_eos: bool = True
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    stream: bool = True
+    arms: list[Name] = []
+    prewarm_requests: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _levels_differ(self) -> Workload:
+        if len(set(self.concurrency)) != len(self.concurrency):
+            raise ValueError("a concurrency is listed twice")
+        return self
+
+    def request_count(self, concurrency: int) -> int:
+        """How many requests the point at this concurrency sends."""
+        if isinstance(self.requests, int):
+            return self.requests
+        return max(self.requests.minimum, self.requests.per_concurrency * concurrency, 1)
+
+
+class SyntheticCorpus(Model):
+    """A seeded random corpus for rehearsals: no real text, so no statement about a real tokenizer."""
+
+    tokens: Tokens = 4 * 1024 * 1024
+    vocabulary: Annotated[int, Field(ge=64)] = 32000
+    seed: int = 0
+
+
+class Corpus(Model):
+    """Where the prompts' token ids come from: exactly one of a file and `synthetic`.
+
+    path: `.npy` (1-D integers), `.arrow`/`.parquet` (column `ids`), `.json` (a list, or an object
+    with a list under `ids`), or a directory made by `raybench corpus build`. A relative path is
+    relative to the scenario file; an absolute one is a path on the node of the coordinator.
+    """
+
+    path: str | None = None
+    synthetic: SyntheticCorpus | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Corpus:
+        if (self.path is None) == (self.synthetic is None):
+            raise ValueError("a corpus needs exactly one of `path` and `synthetic`")
+        return self
+
+
+class Guards(Model):
+    """Limits of the procedure and of validity (design section 4). Every wait has one."""
+
+    strict: bool = True
+    hit_rate_max: Annotated[float, Field(ge=0, le=1)] = 0.01
+    success_rate_min: Annotated[float, Field(ge=0, le=1)] = 1.0
+    in_flight_share_min: Annotated[float, Field(ge=0, le=1)] = 0.0
+    attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
+    on_void: Literal["stop", "next"] = "stop"
+    flush: bool = True
+    alive_timeout_s: Seconds = 30.0
+    idle_timeout_s: Seconds = 300.0
+    idle_stable_s: Annotated[float, Field(ge=0)] = 1.0
+    flush_timeout_s: Seconds = 120.0
+    flush_retry_s: Seconds = 1.0
+    prewarm_requests: Annotated[int, Field(ge=0)] = 2
+    start_lead_s: Seconds = 0.25
+    counters_settle_s: Annotated[float, Field(ge=0)] = 10.0
+    clock_uncertainty_ms_max: Seconds = 50.0
+
+
+class RequestLimits(Model):
+    """Explicit limits of one request. None means no limit; all are written into the results."""
+
+    connect_timeout_s: Seconds = 30.0
+    idle_timeout_s: Seconds | None = 1800.0
+    request_timeout_s: Seconds | None = None
+    event_bytes_max: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+
+
+class Load(Model):
+    """How the concurrency is spread. client_nodes: None means every node that may carry load."""
+
+    client_nodes: Count | None = None
+    client_nodes_min: Count | None = None
+    workers_per_node: Count = 1
+    request: RequestLimits = RequestLimits()
+    keep_chunks: bool = True
+
+
+class GpuMonitoring(Model):
+    """`source: none` turns it off; `sim` reads the simulated engine's devices; `auto` picks by arm."""
+
+    source: Literal["auto", "nvml", "sim", "none"] = "auto"
+    interval_s: Annotated[float, Field(ge=0.02, le=60)] = 0.5
+    required: bool = False
+
+
+class ServerMonitoring(Model):
+    enabled: bool = True
+    interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0
+
+
+class Monitors(Model):
+    gpu: GpuMonitoring = GpuMonitoring()
+    server: ServerMonitoring = ServerMonitoring()
+
+
+class Placement(Model):
+    """Which Ray nodes do what, by node label or custom resource (`key: value` / `resource: name`).
+
+    client / target None: clients may be any node; the target is the coordinator's own node.
+    """
+
+    client_resource: str | None = None
+    client_labels: dict[str, str] = {}
+    target_resource: str | None = None
+    target_labels: dict[str, str] = {}
+    start_timeout_s: Seconds = 60.0
+
+
+class Scenario(Model):
+    """One YAML file: arms x workloads under guards, with monitors."""
+
+    name: Name
+    description: str = ""
+    seed: int = 0
+    arms: Annotated[dict[Name, Arm], Field(min_length=1)]
+    workloads: Annotated[list[Workload], Field(min_length=1)]
+    corpus: Corpus
+    guards: Guards = Guards()
+    load: Load = Load()
+    monitors: Monitors = Monitors()
+    placement: Placement = Placement()
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> Scenario:
+        names = [workload.name for workload in self.workloads]
+        if len(set(names)) != len(names):
+            raise ValueError("two workloads have the same name")
+        for workload in self.workloads:
+            for arm in workload.arms:
+                if arm not in self.arms:
+                    raise ValueError(
+                        f"workload {workload.name} names the arm {arm!r}, which is not in `arms`"
+                    )
+        return self
+
+    def points_of(self, arm: str) -> list[Workload]:
+        """The workloads that this arm runs, in the order of the file."""
+        return [w for w in self.workloads if not w.arms or arm in w.arms]
