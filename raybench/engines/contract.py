@@ -117,7 +117,9 @@ class Answer:
     finish_reason: str | None = None
     done_marker: bool = False
     no_answer_text: bool = False
-    error_class: str | None = None  # engine_error | http_503-like in-stream codes | broken_stream | bad_event | event_too_large
+    error_class: str | None = (
+        None  # engine_error | http_503-like in-stream codes | broken_stream | bad_event | event_too_large
+    )
     error_message: str | None = None
     engine_queue_s: float | None = None
     engine_ttft_s: float | None = None
