@@ -4,7 +4,8 @@
     ├── ConfigError             2   a scenario, a cluster file or an option is wrong; nothing was contacted
     ├── ClusterError            3   Ray, placement, the Job API
     ├── TargetError             4   a step against the serving engine failed
-    └── RunDirectoryError       2   a run directory cannot be read or does not fit the request
+    ├── RunDirectoryError       2   a run directory cannot be read or does not fit the request
+    └── WindowsExhausted        2   the corpus has too little text left that a server was never sent
 
 A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
 Any room may import this module.
@@ -44,7 +45,8 @@ class ConfigProblem:
     line: int | None = None
 
     def __str__(self) -> str:
-        where = self.path + (f" (line {self.line})" if self.line is not None else "")
+        line = f"line {self.line}" if self.line is not None else ""
+        where = f"{self.path} ({line})" if self.path and line else self.path or line
         parts = [f"{where}: {self.message}" if where else self.message]
         if self.value is not None:
             parts.append(f"got: {self.value}")
@@ -94,3 +96,22 @@ class RunDirectoryError(RaybenchError):
     """A run directory is missing, unreadable, or belongs to another scenario."""
 
     exit_code = EXIT_USAGE
+
+
+class WindowsExhausted(RaybenchError):
+    """Too few windows are left whose first page a server instance has never been sent."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, instance: str, needed: int, left: int, input_tokens: int) -> None:
+        self.instance = instance
+        self.needed = needed
+        self.left = left
+        self.input_tokens = input_tokens
+        super().__init__(
+            f"the corpus has {left} windows of {input_tokens} tokens left that the server instance "
+            f"{instance} was never sent, {needed} are needed; use a larger corpus, or restart the server"
+        )
+
+    def __reduce__(self) -> tuple[type[WindowsExhausted], tuple[str, int, int, int]]:
+        return type(self), (self.instance, self.needed, self.left, self.input_tokens)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+
+import orjson
 
 Route = Literal["generate", "completions", "chat"]
 
@@ -32,6 +34,15 @@ class Reply:
         if self.status is None:
             return self.error or "no answer"
         return f"HTTP {self.status} {self.body[:200].decode('utf-8', 'replace').strip()}".rstrip()
+
+    def json(self) -> Any:
+        """The JSON of a 200; None for any other status and for a body that is no JSON."""
+        if not self.ok:
+            return None
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
 
 
 class Http(Protocol):
@@ -150,11 +161,15 @@ class QueueState:
 
 @dataclass(frozen=True)
 class FlushReply:
-    """accepted: the engine says that it did it (which proves nothing). unsupported: it cannot."""
+    """accepted: the engine says that it did it (which proves nothing). unsupported: it cannot.
+
+    note: why it cannot and what to do about it, for people; empty when there is nothing to say.
+    """
 
     accepted: bool
     reply: Reply
     unsupported: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)

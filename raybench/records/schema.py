@@ -123,6 +123,7 @@ SERVER = pa.schema(
         ("preemptions_total", _f64),
         ("scrape_ms", _f64),
         ("error", _str),
+        ("note", _str),  # a restart seen in the counters
     ]
 )
 

@@ -11,9 +11,10 @@ Units stand last in the names: `_s` seconds, `_tokens`, `_bytes`. Token sizes ma
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
 
@@ -25,10 +26,61 @@ def parse_tokens(value: object) -> object:
     return value
 
 
-Tokens = Annotated[int, BeforeValidator(parse_tokens), Field(ge=1)]
+@dataclass(frozen=True)
+class Words:
+    """What may stand in a field, said for people: errors and docs/SCENARIOS.md show it, not a pattern."""
+
+    text: str
+
+
+class Misfit(ValueError):
+    """Two places of a file do not fit together; `path` leads from the model that noticed to the wrong one."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def refuse_credentials(headers: dict[str, str]) -> dict[str, str]:
+    """Headers are written into the manifest, so the credentials that have a place elsewhere are refused."""
+    for name in headers:
+        if name.lower() in ("authorization", "proxy-authorization", "cookie"):
+            raise ValueError(
+                f"the header {name} carries a credential, and headers are written into the run directory: "
+                "put the key into an environment variable and give the variable's name instead"
+            )
+    return headers
+
+
+def refuse_repeats(levels: list[int]) -> list[int]:
+    """A level that is listed twice would make two points of one name."""
+    if len(set(levels)) != len(levels):
+        raise ValueError("a concurrency is listed twice")
+    return levels
+
+
+Tokens = Annotated[
+    int,
+    BeforeValidator(parse_tokens),
+    Field(ge=1),
+    Words("a token count from 1: 16384, 16k (x 1024) or 1m (x 1024 x 1024)"),
+]
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$")]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"),
+    Words("a name of 1 to 64 letters, digits and `_ . + -`, beginning with a letter or a digit"),
+]
+Url = Annotated[
+    str,
+    Field(pattern=r"^https?://[^\s/@]+(/\S*)?$"),
+    Words("an address such as http://host:30000 (no user name or password in it)"),
+]
+VariableName = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
+]
+Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials)]
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
 Route = Literal["generate", "completions", "chat"]
 SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
@@ -69,7 +121,7 @@ class Sim(Model):
     time_compression: Annotated[float, Field(gt=0, le=1000)] = 1.0
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     incremental: bool = False
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     max_running_requests: Count | None = None
     kv_pool_tokens: Tokens | None = None
     page_tokens: Count | None = None
@@ -85,16 +137,15 @@ class Arm(Model):
     """One deployment under comparison: exactly one of `url` (reach it) or `sim` (start it)."""
 
     engine: EngineName = "sglang"
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+(/[^\s]*)?$")] | None = None
-    control_urls: list[str] = []
+    url: Url | None = None
+    control_urls: list[Url] = []
     sim: Sim | None = None
     route: Route | None = None
     model: str | None = None
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    admin_api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    headers: dict[str, str] = {}
+    api_key_env: VariableName | None = None
+    admin_api_key_env: VariableName | None = None
+    headers: Headers = {}
     tls: Tls = Tls()
-    log_file: str | None = None
     limits: Limits = Limits()
     extra_body: dict[str, object] = {}
 
@@ -131,7 +182,7 @@ class Workload(Model):
     name: Name
     input_tokens: Tokens
     output_tokens: Tokens
-    concurrency: Annotated[list[Count], Field(min_length=1)]
+    concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)]
     requests: RequestCount | Count = RequestCount()
     over_active_limit: Literal["queue", "skip"] = "queue"
     ignore_eos: bool = True
@@ -141,9 +192,11 @@ class Workload(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _levels_differ(self) -> Workload:
-        if len(set(self.concurrency)) != len(self.concurrency):
-            raise ValueError("a concurrency is listed twice")
+    def _concurrency_can_be_reached(self) -> Workload:
+        for level in self.concurrency:
+            count = self.request_count(level)
+            if count < level:
+                raise Misfit(f"{count} requests can never be {level} at once: ask for more", "requests")
         return self
 
     def request_count(self, concurrency: int) -> int:
@@ -158,7 +211,7 @@ class SyntheticCorpus(Model):
 
     tokens: Tokens = 4 * 1024 * 1024
     vocabulary: Annotated[int, Field(ge=64)] = 32000
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
 
 
 class Corpus(Model):
@@ -209,14 +262,29 @@ class RequestLimits(Model):
     event_bytes_max: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
 
 
+def check_client_nodes(nodes: int | None, least: int | None) -> None:
+    """The least number of client nodes to go on with cannot exceed the number that is asked."""
+    if nodes is not None and least is not None and least > nodes:
+        raise Misfit(f"more than client_nodes, which is {nodes}", "client_nodes_min")
+
+
 class Load(Model):
-    """How the concurrency is spread. client_nodes: None means every node that may carry load."""
+    """How the concurrency is spread.
+
+    client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
+    these, and record it; None insists on client_nodes (at least one node).
+    """
 
     client_nodes: Count | None = None
     client_nodes_min: Count | None = None
     workers_per_node: Count = 1
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
+
+    @model_validator(mode="after")
+    def _nodes_fit(self) -> Load:
+        check_client_nodes(self.client_nodes, self.client_nodes_min)
+        return self
 
 
 class GpuMonitoring(Model):
@@ -255,7 +323,6 @@ class Scenario(Model):
 
     name: Name
     description: str = ""
-    seed: int = 0
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     workloads: Annotated[list[Workload], Field(min_length=1)]
     corpus: Corpus
@@ -266,16 +333,22 @@ class Scenario(Model):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Scenario:
-        names = [workload.name for workload in self.workloads]
-        if len(set(names)) != len(names):
-            raise ValueError("two workloads have the same name")
-        for workload in self.workloads:
-            for arm in workload.arms:
+        names: list[str] = []
+        for index, workload in enumerate(self.workloads):
+            if workload.name in names:
+                raise Misfit("another workload has this name", "workloads", index, "name")
+            names.append(workload.name)
+            for place, arm in enumerate(workload.arms):
                 if arm not in self.arms:
-                    raise ValueError(
-                        f"workload {workload.name} names the arm {arm!r}, which is not in `arms`"
-                    )
+                    arms = ", ".join(self.arms)
+                    raise Misfit(f"no such arm: the scenario has {arms}", "workloads", index, "arms", place)
         return self
+
+    def prewarm_requests_of(self, workload: Workload) -> int:
+        """How many untimed requests go before each attempt of this workload's points."""
+        if workload.prewarm_requests is None:
+            return self.guards.prewarm_requests
+        return workload.prewarm_requests
 
     def points_of(self, arm: str) -> list[Workload]:
         """The workloads that this arm runs, in the order of the file."""

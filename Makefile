@@ -1,0 +1,48 @@
+# The commands of the project; the README and CI call these. Needs python3 (3.11+), make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lint type fmt check clean
+
+demo: setup ## the main job on the built-in simulated engine
+	$(BIN)/raybench submit scenarios/demo.yaml
+
+demo-preloaded: setup ## the cold check rejects a warm attempt and passes on fresh text
+	$(BIN)/raybench submit scenarios/demo_preloaded.yaml
+
+demo-always-hit: setup ## a server that always reports hits: stops with exit 1 and says why
+	$(BIN)/raybench submit scenarios/demo_always_hit.yaml; test $$? -eq 1
+
+demo-real: setup ## the main job on a real SGLang server with a tiny model, on the CPU
+	$(BIN)/python engines/real.py demo
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(STAMP)
+
+test: setup ## every test that needs nothing but this machine
+	$(BIN)/python -m pytest -m "not netns and not engine"
+
+test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: setup
+	$(BIN)/mypy
+
+fmt: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: lint type test
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

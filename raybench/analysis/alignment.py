@@ -1,0 +1,80 @@
+"""One time line for all hosts: stamps of a host's monotonic clock -> the coordinator's wall clock.
+
+A part carries its writer's anchor (a pair of wall and monotonic time read together), so that its
+stamps do not follow a step of the writer's wall clock. How far that clock is from the coordinator's
+is measured at the start and the end of each attempt; between two measurements the offset is
+interpolated, outside of them the nearest holds, and a step between them is taken out again. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from raybench.records.clock import ClockAnchor
+
+Stamps = npt.NDArray[np.int64]
+
+#: The fastest that a clock is slewed or drifts (NTP's own limit), in parts per million.
+DRIFT_MAX_PPM = 500
+
+#: Differences below this are never called a step.
+STEP_MIN_NS = 1_000_000
+
+
+@dataclass(frozen=True, order=True)
+class ClockReading:
+    """One measured offset: at `at_unix_ns` of the coordinator the other clock was `offset_ns` ahead."""
+
+    at_unix_ns: int
+    offset_ns: int
+    uncertainty_ns: int
+
+
+def without_steps(readings: Sequence[ClockReading]) -> list[ClockReading]:
+    """The readings in order of time, as if the other clock had never been set.
+
+    Two readings that differ by more than a clock can drift have a step between them. Stamps that
+    hang on an anchor from before the step know nothing of it.
+    """
+    kept: list[ClockReading] = []
+    stepped_ns, last = 0, None
+    for reading in sorted(readings):
+        if last is not None:
+            elapsed_ns = reading.at_unix_ns - last.at_unix_ns
+            jump_ns = reading.offset_ns - last.offset_ns
+            drift_ns = elapsed_ns * DRIFT_MAX_PPM // 1_000_000 + STEP_MIN_NS
+            if abs(jump_ns) > drift_ns + reading.uncertainty_ns + last.uncertainty_ns:
+                stepped_ns += jump_ns
+        kept.append(replace(reading, offset_ns=reading.offset_ns - stepped_ns))
+        last = reading
+    return kept
+
+
+def align(local_unix_ns: Stamps, readings: Sequence[ClockReading]) -> Stamps:
+    """Another host's unix stamps on the coordinator's clock; unchanged where nothing was measured."""
+    if not readings:
+        return local_unix_ns
+    ordered = without_steps(readings)
+    base = ordered[0].at_unix_ns  # differences of unix stamps are exact in float64, the stamps are not
+    measured_at = [float(r.at_unix_ns + r.offset_ns - base) for r in ordered]
+    offsets = [float(r.offset_ns) for r in ordered]
+    shift = np.interp((local_unix_ns - base).astype(np.float64), measured_at, offsets)
+    return local_unix_ns - np.rint(shift).astype(np.int64)
+
+
+def align_monotonic(stamps: pa.ChunkedArray, anchor: ClockAnchor, readings: Sequence[ClockReading]) -> pa.Array:
+    """Monotonic stamps of the anchor's host on the coordinator's wall clock; null stays null."""
+    unknown = np.asarray(stamps.is_null())
+    local = np.asarray(stamps.fill_null(anchor.monotonic_ns), dtype=np.int64)
+    unix = align(local - anchor.monotonic_ns + anchor.unix_ns, readings)
+    return pa.array(unix, mask=unknown)
+
+
+def largest_uncertainty_ns(readings: Iterable[ClockReading]) -> int | None:
+    """The worst uncertainty of some measurements; None when nothing was measured."""
+    return max((reading.uncertainty_ns for reading in readings), default=None)

@@ -1,0 +1,165 @@
+"""Parts + journal -> points, requests, gpu, server and worker tables in Parquet, each written atomically.
+
+Runs on the coordinator after a run, or on a laptop from a copied run directory: without Ray, without
+the server, as often as one likes. Parts are only read. Attempts are handled one after another, so that
+memory holds the records of one attempt and not of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raybench.analysis.history import History, read_history
+from raybench.analysis.metrics import REQUEST_METRICS
+from raybench.analysis.parts import (
+    Gathered,
+    gpu_samples,
+    request_columns,
+    requests_of,
+    server_samples,
+    worker_health_of,
+)
+from raybench.analysis.point_metrics import Row, point_metrics
+from raybench.analysis.points import (
+    idle_span,
+    only_named,
+    planned_points,
+    point_facts,
+    point_vram,
+    points_table,
+)
+from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
+from raybench.records.journal import TORN_LINE, read_journal
+from raybench.records.rundir import RunDirectory, replacing, write_json
+from raybench.records.schema import WORKER
+from raybench.records.stream import unify
+
+#: File of what merge had to say, beside the tables.
+MERGE_JSON = "merge.json"
+
+COMPRESSION = "zstd"
+
+#: Columns of requests.parquet behind those of `records.schema.REQUESTS` and of the alignment.
+DERIVED: dict[str, pa.DataType] = {
+    **dict.fromkeys(REQUEST_METRICS, pa.float64()),
+    "gpu_memory_peak_bytes": pa.int64(),
+    "gpu_memory_mean_bytes": pa.int64(),
+    "gpu_headroom_min_bytes": pa.int64(),
+    "final": pa.bool_(),
+}
+
+
+def merge(run: RunDirectory) -> list[str]:
+    """Make all tables of a run again from its parts. Returns the warnings, sorted; also in merge.json.
+
+    points.parquet is written last: where it is, the others are. Raises RunDirectoryError when the run
+    directory cannot be read.
+    """
+    run.require()
+    lines = read_journal(run.journal)
+    history = read_history(lines)
+    warnings = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
+    gpu, server = gpu_samples(run, history), server_samples(run, history)
+    gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
+    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, history)}
+    health: list[Gathered] = []
+    requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
+    with (
+        replacing(run.requests_parquet) as path,
+        pq.ParquetWriter(path, requests_schema, compression=COMPRESSION) as writer,
+    ):
+        series = gpu_series(gpu_table)
+        for point_id in run.points():
+            for attempt in run.attempts(point_id):
+                requests = requests_of(run, point_id, attempt, history)
+                health.append(worker_health_of(run, point_id, attempt, history))
+                warnings += [*requests.warnings, *health[-1].warnings]
+                final = history.point(point_id).final_attempt == attempt
+                writer.write_table(_as(request_table(requests.table, series, final=final), requests_schema))
+                if final:
+                    rows[point_id] |= measured(rows[point_id], requests.table, series, history)
+    _write_table(run.gpu_parquet, gpu_table)
+    _write_table(run.server_parquet, name_points(server.table, history))
+    _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
+    _write_table(run.points_parquet, points_table(rows.values()))
+    warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
+    write_json(run.path / MERGE_JSON, {"warnings": warnings})
+    return warnings
+
+
+def _planned(run: RunDirectory, history: History) -> list[dict[str, Any]]:
+    """All points of the run; those that left nothing but parts come last."""
+    planned = planned_points(run.read_manifest(), history)
+    known = {point["point_id"] for point in planned}
+    return planned + [only_named(point_id) for point_id in run.points() if point_id not in known]
+
+
+def request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:
+    """The records of one attempt with the columns `DERIVED`."""
+    derived: dict[str, Any] = {name: metric(requests) for name, metric in REQUEST_METRICS.items()}
+    derived |= _request_vram(requests, series)
+    derived["final"] = pa.array(np.full(requests.num_rows, final))
+    for name, column in derived.items():
+        requests = requests.append_column(name, column)
+    return requests
+
+
+def _request_vram(requests: pa.Table, series: Sequence[GpuSeries]) -> dict[str, pa.Array]:
+    """GPU memory over [sent, end] of each request; null where the request or the samples do not tell."""
+    sent, end = requests["sent_unix_ns"], requests["end_unix_ns"]
+    lived = np.asarray(pc.and_(pc.is_valid(sent), pc.is_valid(end)))
+    usage = over_all_gpus(series, np.asarray(sent.fill_null(0)), np.asarray(end.fill_null(0)))
+    return {
+        "gpu_memory_peak_bytes": whole_bytes(np.where(lived, usage.peak, np.nan)),
+        "gpu_memory_mean_bytes": whole_bytes(np.where(lived, usage.mean, np.nan)),
+        "gpu_headroom_min_bytes": whole_bytes(np.where(lived, usage.headroom_min, np.nan)),
+    }
+
+
+def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
+    """What the records and samples of its final attempt add to a point's row."""
+    attempt = history.point(facts["point_id"]).final
+    row = point_metrics(requests, facts["concurrency"])
+    if row["preemptions"] is None and attempt is not None:
+        row["preemptions"] = attempt.preemptions
+    span = None
+    if attempt is not None and attempt.load_started_unix_ns is not None and attempt.load_ended_unix_ns is not None:
+        span = (attempt.load_started_unix_ns, attempt.load_ended_unix_ns)
+    return row | point_vram(series, span, idle_span(facts["arm"], attempt, history))
+
+
+def name_points(samples: pa.Table, history: History) -> pa.Table:
+    """Samples with the point and attempt under whose load they were taken; null between loads."""
+    loads = history.load_times()
+    at = samples["aligned_unix_ns"]
+    stamps = np.asarray(at.fill_null(0), dtype=np.int64)
+    index = np.searchsorted(np.asarray([load[0] for load in loads], dtype=np.int64), stamps, side="right") - 1
+    ends = np.asarray([load[1] for load in loads] or [0], dtype=np.int64)
+    outside = np.asarray(at.is_null()) | (index < 0) | (stamps > ends[index])
+    which = pa.array(index, mask=outside)
+    point_ids = pa.array([load[2] for load in loads], pa.string())
+    attempts = pa.array([load[3] for load in loads], pa.int32())
+    return samples.append_column("point_id", point_ids.take(which)).append_column("attempt", attempts.take(which))
+
+
+def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table under a schema that has all of its columns; those it lacks are null."""
+    columns = [
+        table[field.name].cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with replacing(path) as beside:
+        pq.write_table(table, beside, compression=COMPRESSION)

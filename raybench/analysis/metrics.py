@@ -1,0 +1,271 @@
+"""The metrics of a request and of a point: one function a metric (formulas in docs/METRICS.md).
+
+Pure functions over a `pyarrow.Table` of request records (`records/schema.py`); they run wherever
+records are read. Null is "not known" and stays null. Failed requests give no latency sample and no
+throughput, and are never dropped from n.
+
+Durations of one request come from its own host's monotonic stamps. What spans requests (wall, in
+flight) uses the columns `sent_unix_ns` and `end_unix_ns` where merge has added them; a table
+without them must come from one host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raybench.analysis.stats import mean
+
+Floats = npt.NDArray[np.float64]
+Stamps = npt.NDArray[np.int64]
+
+
+# -- which rows ------------------------------------------------------------------------------------
+
+
+def of_load(requests: pa.Table) -> pa.Table:
+    """The measured requests: all rows but those of the prewarm."""
+    return requests.filter(pc.equal(pc.fill_null(requests["phase"], "load"), "load"))
+
+
+def succeeded(requests: pa.Table) -> pa.ChunkedArray:
+    """True for each successful request."""
+    return pc.fill_null(pc.equal(requests["outcome"], "ok"), False)
+
+
+def _of_successful(requests: pa.Table, *columns: str) -> pa.Table:
+    # Only what is asked for is copied: the chunk lists are most of a table's bytes.
+    return requests.select(columns).filter(succeeded(requests))
+
+
+# -- one request -----------------------------------------------------------------------------------
+
+
+def _elapsed_ms(requests: pa.Table, start: str, end: str) -> pa.ChunkedArray:
+    return pc.divide(pc.cast(pc.subtract(requests[end], requests[start]), pa.float64()), 1e6)
+
+
+def _known_where(condition: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.fill_null(condition, False), values, pa.scalar(None, pa.float64()))
+
+
+def ttft_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """Time to first token: first token - sent. Null for failed requests."""
+    return _known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "first_token_ns"))
+
+
+def ttft_scheduled_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """First token - scheduled time (open loop). Null for failed requests and in a closed loop."""
+    return _known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "first_token_ns"))
+
+
+def tpot_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """Time per output token: (last token - first token) / (output tokens - 1).
+
+    Null for failed requests, for one output token, and where the server did not count the tokens:
+    chunks are not tokens, so an estimate from chunks gives no TPOT.
+    """
+    tokens = requests["output_tokens"]
+    known = pc.and_(pc.greater(tokens, 1), pc.and_(succeeded(requests), _counted_by_server(requests)))
+    gaps = pc.cast(pc.subtract(pc.if_else(pc.fill_null(known, False), tokens, 2), 1), pa.float64())
+    return _known_where(known, pc.divide(_elapsed_ms(requests, "first_token_ns", "last_token_ns"), gaps))
+
+
+def e2e_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """End-to-end latency: end - sent. Null for failed requests."""
+    return _known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "end_ns"))
+
+
+def connect_wait_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """Wait for a connection: connected - asked. Failed requests included."""
+    return _elapsed_ms(requests, "asked_ns", "connected_ns")
+
+
+def send_wait_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """Handing the request to the socket: sent - connected. Failed requests included."""
+    return _elapsed_ms(requests, "connected_ns", "sent_ns")
+
+
+def send_delay_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """Lateness of the client: sent - scheduled (open loop). Failed requests included."""
+    return _elapsed_ms(requests, "scheduled_ns", "sent_ns")
+
+
+#: The derived columns of requests.parquet; each is also summarised over the requests of a point.
+REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+    "ttft_ms": ttft_ms,
+    "ttft_scheduled_ms": ttft_scheduled_ms,
+    "tpot_ms": tpot_ms,
+    "e2e_ms": e2e_ms,
+    "connect_wait_ms": connect_wait_ms,
+    "send_wait_ms": send_wait_ms,
+    "send_delay_ms": send_delay_ms,
+}
+
+
+def sample(values: pa.ChunkedArray) -> Floats:
+    """The known values of a column."""
+    known: Floats = pc.drop_null(values).to_numpy()
+    return known
+
+
+# -- chunks ----------------------------------------------------------------------------------------
+
+
+def chunk_gap_ms(requests: pa.Table) -> Floats:
+    """Times between neighbouring chunks of the successful requests.
+
+    A chunk carries one or more tokens, so this is neither an inter-token latency nor a TPOT.
+    """
+    gaps = [np.zeros(0)]
+    for batch in _of_successful(requests, "chunk_ns").to_batches():
+        chunks = batch.column("chunk_ns")
+        parents = pc.list_parent_indices(chunks).to_numpy()
+        stamps = pc.list_flatten(chunks).to_numpy(zero_copy_only=False)
+        gaps.append(np.diff(stamps)[parents[1:] == parents[:-1]] / 1e6)
+    return np.concatenate(gaps)
+
+
+def tokens_per_chunk(requests: pa.Table) -> float | None:
+    """Mean number of tokens that a chunk carried, over the chunks whose tokens the server told."""
+    lists = _of_successful(requests, "chunk_tokens")["chunk_tokens"]
+    known = pc.drop_null(pc.list_flatten(lists))
+    return mean(known.to_numpy())
+
+
+def token_arrivals(requests: pa.Table) -> tuple[Stamps, Stamps] | None:
+    """Stamps of the chunks of the successful requests and the tokens they carried.
+
+    None where chunks were not kept or where the server did not tell the tokens of each.
+    """
+    stamps, tokens = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    stamped = [name for name in ("sent_ns", "sent_unix_ns") if name in requests.schema.names]
+    for batch in _of_successful(requests, "chunk_ns", "chunk_tokens", *stamped).to_batches():
+        chunks, carried = batch.column("chunk_ns"), pc.list_flatten(batch.column("chunk_tokens"))
+        parents = pc.list_parent_indices(chunks).to_numpy()
+        if chunks.null_count or carried.null_count or len(carried) != len(parents):
+            return None
+        shift = _shift_ns(batch)[parents]
+        stamps.append(pc.list_flatten(chunks).to_numpy(zero_copy_only=False) + shift)
+        tokens.append(carried.to_numpy().astype(np.int64))
+    return np.concatenate(stamps), np.concatenate(tokens)
+
+
+def _shift_ns(requests: pa.Table) -> Stamps:
+    """What brings each row's own stamps onto the common time line; 0 where it has none."""
+    if "sent_unix_ns" not in requests.schema.names:
+        return np.zeros(requests.num_rows, dtype=np.int64)
+    shift = pc.fill_null(pc.subtract(requests["sent_unix_ns"], requests["sent_ns"]), 0)
+    return np.asarray(shift.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def on_time_line(requests: pa.Table, name: str) -> pa.ChunkedArray:
+    """The stamps `<name>_ns` on the time line that all rows share; null where not known."""
+    if f"{name}_unix_ns" in requests.schema.names:
+        return requests[f"{name}_unix_ns"]
+    return pc.add(requests[f"{name}_ns"], pa.array(_shift_ns(requests)))
+
+
+# -- a point ---------------------------------------------------------------------------------------
+
+
+def wall_s(requests: pa.Table) -> float | None:
+    """First sent to last end, over all requests, and nothing else. None when nothing was sent."""
+    first = pc.min(on_time_line(requests, "sent")).as_py()
+    last = pc.max(on_time_line(requests, "end")).as_py()
+    return None if first is None or last is None else (last - first) / 1e9
+
+
+def input_tokens(requests: pa.Table) -> int | None:
+    """Prompt tokens of the successful requests as the server counted them; None if any is unknown."""
+    return _total(_of_successful(requests, "input_tokens")["input_tokens"])
+
+
+def output_tokens(requests: pa.Table) -> int | None:
+    """Output tokens of the successful requests as the server counted them; None if any is unknown."""
+    successful = _of_successful(requests, "output_tokens", "tokens_source")
+    if not pc.all(_counted_by_server(successful), min_count=0).as_py():
+        return None
+    return _total(successful["output_tokens"])
+
+
+def failed_output_tokens(requests: pa.Table) -> int:
+    """Tokens seen of answers that then failed: told apart, in no throughput."""
+    failed = pc.invert(succeeded(requests))
+    return int(pc.sum(requests["partial_output_tokens"].filter(failed), min_count=0).as_py())
+
+
+def rate_per_s(amount: float | None, seconds: float | None) -> float | None:
+    """Amount / seconds; None when either is unknown or no time went by."""
+    return None if amount is None or not seconds else amount / seconds
+
+
+def input_tokens_per_s(requests: pa.Table) -> float | None:
+    """Input throughput: prompt tokens of successful requests / wall."""
+    return rate_per_s(input_tokens(requests), wall_s(requests))
+
+
+def output_tokens_per_s(requests: pa.Table) -> float | None:
+    """Output throughput: output tokens of successful requests / wall."""
+    return rate_per_s(output_tokens(requests), wall_s(requests))
+
+
+def requests_ok(requests: pa.Table) -> int:
+    """Number of successful requests."""
+    return int(pc.sum(succeeded(requests), min_count=0).as_py())
+
+
+def requests_per_s(requests: pa.Table) -> float | None:
+    """Successful requests / wall."""
+    return rate_per_s(requests_ok(requests), wall_s(requests))
+
+
+def failure_share(requests: pa.Table) -> float | None:
+    """Failed requests / all requests. None when there was none."""
+    n = requests.num_rows
+    return (n - requests_ok(requests)) / n if n else None
+
+
+def errors_by_class(requests: pa.Table) -> dict[str, int]:
+    """Number of failed requests by error class (by outcome where a record names no class), sorted."""
+    named = pc.fill_null(pc.coalesce(requests["error_class"], requests["outcome"]), "unknown")
+    failed = named.filter(pc.invert(succeeded(requests)))
+    counts = {item["values"]: item["counts"] for item in pc.value_counts(failed).to_pylist()}
+    return dict(sorted(counts.items()))
+
+
+def cached_tokens(requests: pa.Table) -> int | None:
+    """Prompt tokens found in the prefix cache, over the requests that report them; None if none does."""
+    value: int | None = pc.sum(requests["cached_tokens"]).as_py()
+    return value
+
+
+def prefix_hit_rate(requests: pa.Table) -> float | None:
+    """Cached tokens / prompt tokens, over the requests that report both. None if none does."""
+    both = pc.and_(pc.is_valid(requests["cached_tokens"]), pc.is_valid(requests["input_tokens"]))
+    told = requests.select(["cached_tokens", "input_tokens"]).filter(both)
+    asked = pc.sum(told["input_tokens"]).as_py()
+    return float(pc.sum(told["cached_tokens"]).as_py()) / asked if asked else None
+
+
+def accept_length(requests: pa.Table) -> float | None:
+    """Mean over the successful requests of the tokens per verify step that the server reports."""
+    return mean(sample(_of_successful(requests, "accept_length")["accept_length"]))
+
+
+def preemptions(requests: pa.Table) -> int | None:
+    """Retractions (SGLang) or preemptions (vLLM) that the requests report; None if none reports."""
+    value: int | None = pc.sum(requests["retractions"]).as_py()
+    return value
+
+
+def _counted_by_server(requests: pa.Table) -> pa.ChunkedArray:
+    return pc.equal(pc.fill_null(requests["tokens_source"], "server"), "server")
+
+
+def _total(column: pa.ChunkedArray) -> int | None:
+    return None if column.null_count else int(pc.sum(column, min_count=0).as_py())

@@ -1,0 +1,137 @@
+"""Part files -> tables on one schema and one time line. Used by the merge, and by the check of an attempt.
+
+Every row names the part from which it came (`source_part`). A torn part gives its whole batches and a
+warning. The result does not depend on the order in which parts are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from raybench.analysis.alignment import ClockReading, align_monotonic
+from raybench.analysis.history import History
+from raybench.records.clock import ClockOffset
+from raybench.records.rundir import RunDirectory
+from raybench.records.schema import GPU, REQUESTS, SERVER, WORKER
+from raybench.records.stream import SOURCE_COLUMN, Part, name_source, read_part, unify
+
+#: Only parts of the worker's own health have it.
+_HEALTH_COLUMN = "loop_lag_ms_max"
+
+
+#: Monotonic stamps of a part, and the columns that hold them on the coordinator's clock.
+_REQUEST_STAMPS = {"sent_ns": "sent_unix_ns", "end_ns": "end_unix_ns"}
+_SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows of some parts, sorted, and what was wrong with the parts."""
+
+    table: pa.Table
+    warnings: tuple[str, ...] = ()
+
+
+def requests_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
+    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`."""
+    parts = _attempt_parts(run, point_id, attempt, health=False)
+    gathered = _gather(run, parts, REQUESTS, _REQUEST_STAMPS, history, point_id, attempt)
+    order = ["phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN]
+    return Gathered(_sorted(gathered.table, order), gathered.warnings)
+
+
+def request_columns(run: RunDirectory) -> pa.Schema:
+    """The columns of `requests_of` for any attempt of the run: unknown ones of any part included."""
+    parts = (
+        part
+        for point_id in run.points()
+        for attempt in run.attempts(point_id)
+        for part in _attempt_parts(run, point_id, attempt, health=False)
+    )
+    return unify([part.table.slice(0, 0) for part in parts], _known(REQUESTS, _REQUEST_STAMPS)).schema
+
+
+def worker_health_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
+    """The workers' own health during one attempt, with `aligned_unix_ns`."""
+    parts = _attempt_parts(run, point_id, attempt, health=True)
+    gathered = _gather(run, parts, WORKER, _SAMPLE_STAMPS, history, point_id, attempt)
+    return Gathered(_sorted(gathered.table, ["worker", "sample_ns", SOURCE_COLUMN]), gathered.warnings)
+
+
+def gpu_samples(run: RunDirectory, history: History) -> Gathered:
+    """The samples of all GPU monitors, with `aligned_unix_ns`."""
+    parts = [read_part(path) for path in run.gpu_parts()]
+    gathered = _gather(run, parts, GPU, _SAMPLE_STAMPS, history)
+    order = ["host", "gpu_uuid", "aligned_unix_ns", "sample_ns", SOURCE_COLUMN]
+    return Gathered(_sorted(gathered.table, order), gathered.warnings)
+
+
+def server_samples(run: RunDirectory, history: History) -> Gathered:
+    """The scrapes of all engines, with `aligned_unix_ns`."""
+    parts = [read_part(path) for path in run.server_parts()]
+    gathered = _gather(run, parts, SERVER, _SAMPLE_STAMPS, history)
+    return Gathered(_sorted(gathered.table, ["arm", "aligned_unix_ns", SOURCE_COLUMN]), gathered.warnings)
+
+
+def _attempt_parts(run: RunDirectory, point_id: str, attempt: int, *, health: bool) -> list[Part]:
+    parts = [read_part(path) for path in run.parts_of(point_id, attempt)]
+    return [part for part in parts if (_HEALTH_COLUMN in part.table.column_names) == health]
+
+
+def _gather(
+    run: RunDirectory,
+    parts: Sequence[Part],
+    schema: pa.Schema,
+    stamps: dict[str, str],
+    history: History,
+    point_id: str | None = None,
+    attempt: int | None = None,
+) -> Gathered:
+    """All parts under `schema`, each with its columns `stamps` brought onto the coordinator's clock."""
+    tables, warnings = [], []
+    for part in parts:
+        name = run.relative(part.path)
+        if part.warning is not None:
+            warnings.append(f"{name}: {part.warning.removeprefix(f'{part.path.name}: ')}")
+        readings = _readings(part, history, point_id, attempt)
+        table = part.table
+        for source, aligned in stamps.items():
+            if source in table.column_names:
+                table = table.append_column(aligned, _aligned(part, table[source], readings))
+        if part.anchor is None and table.num_rows:
+            warnings.append(f"{name}: carries no clock anchor, its rows are on no common time line")
+        tables.append(name_source(table, name))
+    return Gathered(unify(tables, _known(schema, stamps)), tuple(sorted(warnings)))
+
+
+def _known(schema: pa.Schema, stamps: dict[str, str]) -> pa.Schema:
+    added = [(name, pa.int64()) for name in stamps.values()]
+    return pa.schema([*schema, *added, (SOURCE_COLUMN, pa.string())])
+
+
+def _readings(part: Part, history: History, point_id: str | None, attempt: int | None) -> list[ClockReading]:
+    """Offsets of the clock on which a part hangs: measured when it was begun, and after that.
+
+    Measurements from before are of another anchor, and say nothing of this part if it has its own.
+    """
+    name = part.metadata.get("worker") or part.metadata.get("host") or Path(part.path).stem
+    journalled = history.clock_readings(name, point_id, attempt)
+    offset = ClockOffset.from_metadata(part.metadata)
+    if offset is None or part.anchor is None:
+        return journalled
+    begun = ClockReading(offset.to_coordinator_ns(part.anchor.unix_ns), offset.offset_ns, offset.uncertainty_ns)
+    return [begun, *(reading for reading in journalled if reading.at_unix_ns > begun.at_unix_ns)]
+
+
+def _aligned(part: Part, stamps: pa.ChunkedArray, readings: Sequence[ClockReading]) -> pa.Array:
+    if part.anchor is None:
+        return pa.nulls(len(stamps), pa.int64())
+    return align_monotonic(stamps, part.anchor, readings)
+
+
+def _sorted(table: pa.Table, keys: list[str]) -> pa.Table:
+    return table.sort_by([(key, "ascending") for key in keys])

@@ -1,0 +1,147 @@
+"""All metrics of one attempt of a point as the columns of its row in points.parquet. Pure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raybench.analysis import metrics
+from raybench.analysis.in_flight import InFlight, Window, in_flight
+from raybench.analysis.stats import SUMMARY_PARTS, nearest_rank, summarise
+
+Row = dict[str, object]
+
+
+def _summary_columns(name: str) -> list[tuple[str, pa.DataType]]:
+    return [(f"{name}_{part}", pa.int64() if part == "n" else pa.float64()) for part in SUMMARY_PARTS]
+
+
+#: Names and types of what `point_metrics` gives. docs/METRICS.md has the formulas.
+POINT_METRICS: dict[str, pa.DataType] = dict(
+    [
+        ("requests", pa.int64()),
+        ("requests_ok", pa.int64()),
+        ("requests_failed", pa.int64()),
+        ("failure_share", pa.float64()),
+        ("errors_by_class", pa.string()),
+        ("wall_s", pa.float64()),
+        ("requests_per_s", pa.float64()),
+        ("input_tokens_total", pa.int64()),
+        ("output_tokens_total", pa.int64()),
+        ("failed_output_tokens", pa.int64()),
+        ("input_tokens_per_s", pa.float64()),
+        ("output_tokens_per_s", pa.float64()),
+        *[column for name in metrics.REQUEST_METRICS for column in _summary_columns(name)],
+        *_summary_columns("chunk_gap_ms"),
+        ("tokens_per_chunk", pa.float64()),
+        ("cached_tokens", pa.int64()),
+        ("prefix_hit_rate", pa.float64()),
+        ("accept_length", pa.float64()),
+        ("preemptions", pa.int64()),
+        ("in_flight_peak", pa.int64()),
+        ("in_flight_share", pa.float64()),
+        ("in_flight_share_unsent", pa.float64()),
+        ("steady_start_s", pa.float64()),
+        ("steady_end_s", pa.float64()),
+        ("steady_share", pa.float64()),
+        ("steady_requests", pa.int64()),
+        ("input_tokens_per_s_steady", pa.float64()),
+        ("output_tokens_per_s_steady", pa.float64()),
+        ("ttft_ms_p95_steady", pa.float64()),
+        ("tpot_ms_p95_steady", pa.float64()),
+    ]
+)
+
+
+def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
+    """The metrics of one attempt, from all of its request records (rows of the prewarm are left out).
+
+    concurrency: the level of a closed loop; None leaves what is told against it unknown.
+    """
+    load = metrics.of_load(requests)
+    row: Row = {
+        "requests": load.num_rows,
+        "requests_ok": metrics.requests_ok(load),
+        "requests_failed": load.num_rows - metrics.requests_ok(load),
+        "failure_share": metrics.failure_share(load),
+        "errors_by_class": json.dumps(metrics.errors_by_class(load)),
+        "wall_s": metrics.wall_s(load),
+        "requests_per_s": metrics.requests_per_s(load),
+        "input_tokens_total": metrics.input_tokens(load),
+        "output_tokens_total": metrics.output_tokens(load),
+        "failed_output_tokens": metrics.failed_output_tokens(load),
+        "input_tokens_per_s": metrics.input_tokens_per_s(load),
+        "output_tokens_per_s": metrics.output_tokens_per_s(load),
+        "tokens_per_chunk": metrics.tokens_per_chunk(load),
+        "cached_tokens": metrics.cached_tokens(load),
+        "prefix_hit_rate": metrics.prefix_hit_rate(load),
+        "accept_length": metrics.accept_length(load),
+        "preemptions": metrics.preemptions(load),
+    }
+    for name, metric in metrics.REQUEST_METRICS.items():
+        row |= summarise(metrics.sample(metric(load))).columns(name)
+    row |= summarise(metrics.chunk_gap_ms(load)).columns("chunk_gap_ms")
+    return row | _in_flight_columns(load, concurrency)
+
+
+def requests_in_flight(load: pa.Table) -> InFlight:
+    """In flight over time, of all requests that were sent."""
+    sent, end = metrics.on_time_line(load, "sent"), metrics.on_time_line(load, "end")
+    known = pc.and_(pc.is_valid(sent), pc.is_valid(end))
+    return in_flight(sent.filter(known).to_numpy(), end.filter(known).to_numpy())
+
+
+def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
+    flow = requests_in_flight(load)
+    row: Row = dict.fromkeys(name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_")))
+    row |= dict.fromkeys(name for name in POINT_METRICS if name.endswith("_steady"))
+    row["in_flight_peak"] = flow.peak
+    if concurrency is None or not flow.at_ns.size:
+        return row
+    whole = Window(int(flow.at_ns[0]), int(flow.at_ns[-1]))
+    row["in_flight_share"] = flow.share_at(concurrency, whole)
+    row["in_flight_share_unsent"] = _share_while_unsent(load, flow, concurrency)
+    if (steady := flow.steady_window(concurrency)) is not None:
+        row |= _steady_columns(load, steady, whole)
+    return row
+
+
+def _share_while_unsent(load: pa.Table, flow: InFlight, concurrency: int) -> float | None:
+    """Share of the time at the level while requests were still unsent.
+
+    That time runs from the moment at which every slot had sent its first request to the last send.
+    With one request a slot it has no length: then 1.0 or 0.0, whether the level was reached.
+    """
+    sent = np.sort(metrics.sample(metrics.on_time_line(load, "sent")))
+    if sent.size < concurrency:
+        return 0.0
+    share = flow.share_at(concurrency, Window(int(sent[concurrency - 1]), int(sent[-1])))
+    return share if share is not None else float((flow.peak or 0) >= concurrency)
+
+
+def _steady_columns(load: pa.Table, steady: Window, whole: Window) -> Row:
+    """Metrics of the steady-state window: of requests that ended in it, of tokens that came in it."""
+    start = whole.start_ns
+    slim = load.drop_columns(["chunk_ns", "chunk_tokens"])
+    ended, prefilled = (slim.filter(_inside(load, name, steady)) for name in ("end", "first_token"))
+    arrivals = metrics.token_arrivals(load)
+    came = None if arrivals is None else int(arrivals[1][steady.contains(arrivals[0])].sum())
+    seconds = steady.duration_s
+    return {
+        "steady_start_s": (steady.start_ns - start) / 1e9,
+        "steady_end_s": (steady.end_ns - start) / 1e9,
+        "steady_share": metrics.rate_per_s(seconds, whole.duration_s),
+        "steady_requests": metrics.requests_ok(ended),
+        "input_tokens_per_s_steady": metrics.rate_per_s(metrics.input_tokens(prefilled), seconds),
+        "output_tokens_per_s_steady": metrics.rate_per_s(came, seconds),
+        "ttft_ms_p95_steady": nearest_rank(metrics.sample(metrics.ttft_ms(ended)), 95),
+        "tpot_ms_p95_steady": nearest_rank(metrics.sample(metrics.tpot_ms(ended)), 95),
+    }
+
+
+def _inside(load: pa.Table, name: str, window: Window) -> pa.ChunkedArray:
+    stamps = metrics.on_time_line(load, name)
+    return pc.and_(pc.greater_equal(stamps, window.start_ns), pc.less_equal(stamps, window.end_ns))

@@ -1,0 +1,326 @@
+"""The command line: one function a command, each a few calls into the rooms.
+
+Ray and the other heavy rooms are imported inside the commands that need them: `report` must start
+without Ray. Errors that raybench explains end here, as text and an exit code.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+import raybench
+from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError
+
+if TYPE_CHECKING:
+    from raybench.cluster.spec import ClusterSpec
+    from raybench.scenario.schema import Limits, Scenario
+
+app = typer.Typer(
+    help="Saturation tests of LLM serving engines whose every number is valid or void.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+corpus_app = typer.Typer(help="Make and inspect the corpus that prompts are cut from.", no_args_is_help=True)
+app.add_typer(corpus_app, name="corpus")
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
+RunPath = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
+RunName = Annotated[str, typer.Argument(help="Run id, or the path of its run directory.", show_default=False)]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories stand.")]
+ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="Cluster file (YAML) to run on.")]
+Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
+DEFAULT_RUNS_DIR = Path("runs")
+
+
+@app.command()
+def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
+    """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
+    loaded = _load(scenario, _cluster(cluster))
+    from raybench.scenario.load import scenario_sha256
+
+    out.print(
+        f"{scenario}: valid; {len(loaded.arms)} arms, {len(loaded.workloads)} workloads,"
+        f" sha256 {scenario_sha256(loaded)[:12]}",
+        highlight=False,
+    )
+
+
+@app.command()
+def plan(
+    scenario: ScenarioFile,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask the running engines for their limits.")] = False,
+) -> None:
+    """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
+    from raybench.corpus.windows import corpus_need
+    from raybench.scenario.plan import make_plan, plan_table
+
+    loaded = _load(scenario, None)
+    made = make_plan(loaded, _asked_limits(loaded) if ask else {})
+    table = Table(box=None, pad_edge=False)
+    rows = plan_table(made)
+    for column in rows[0]:
+        numeric = column in ("input", "output", "concurrency", "requests", "active limit")
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    out.print(table)
+    out.print(f"{len(made.measured)} points to measure, {len(made.skipped)} skipped", highlight=False)
+    for arm, windows in made.windows.items():
+        out.print(f"corpus need of {arm}: {corpus_need(windows):,} tokens", highlight=False)
+
+
+@app.command()
+def submit(
+    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (YAML).", show_default=False)] = None,
+    address: Annotated[str | None, typer.Option(help="Job API of a running cluster, as http://head:8265.")] = None,
+    cluster: ClusterFile = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is submitted.")] = False,
+    force: Force = False,
+) -> None:
+    """Run a scenario as a Ray job and bring its run directory and report home.
+
+    Without --address and --cluster a local Ray is started for the run.
+    """
+    from raybench.cluster import auth
+
+    spec = _cluster(cluster)
+    if address is not None and spec is not None:
+        raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    source, base, loaded = _scenario_to_run(scenario, resume, spec)
+    if address is None and spec is None:
+        auth.for_own_ray()
+    else:
+        auth.for_cluster(None if spec is None else spec.token_env)
+    from raybench.submission import Request, submit_run
+
+    request = Request(
+        scenario=loaded,
+        source=source,
+        base=base,
+        address=address,
+        cluster=spec,
+        runs_dir=runs_dir.resolve(),
+        resume=None if resume is None else resume.resolve(),
+        no_wait=no_wait,
+        force=force,
+    )
+    _end(submit_run(request, out))
+
+
+@app.command()
+def run(
+    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (YAML).", show_default=False)] = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    run_id: Annotated[str | None, typer.Option(help="Name of the run; made up by default.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
+    base: Annotated[Path | None, typer.Option(help="Folder that relative corpus paths start at.")] = None,
+    source: Annotated[str | None, typer.Option(help="What the manifest calls the scenario.", hidden=True)] = None,
+    force: Force = False,
+) -> None:
+    """Run a scenario inside the current Ray (this is what the Ray job of `submit` runs)."""
+    named, folder, loaded = _scenario_to_run(scenario, resume, None)
+    if "RAY_ADDRESS" not in os.environ:
+        from raybench.cluster import auth
+
+        auth.for_own_ray()
+    from raybench.driver import run_here
+
+    _end(
+        run_here(
+            loaded,
+            source=source or named,
+            base=base or folder,
+            runs_dir=runs_dir.expanduser().resolve(),
+            run_id=run_id,
+            resume=None if resume is None else resume.expanduser().resolve(),
+            force=force,
+            console=out,
+        )
+    )
+
+
+@app.command()
+def status(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
+    """Say how a submitted run stands."""
+    from raybench.submission import job_status
+
+    out.print(job_status(run, runs_dir.resolve()), highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def logs(
+    run: RunName,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
+) -> None:
+    """Show what a submitted run has printed."""
+    from raybench.submission import show_logs
+
+    show_logs(run, runs_dir.resolve(), out, follow=follow)
+
+
+@app.command()
+def stop(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
+    """Stop a submitted run: its load ends, what was committed stays; go on later with --resume."""
+    from raybench.submission import stop_run
+
+    out.print(stop_run(run, runs_dir.resolve()), highlight=False, markup=False, soft_wrap=True)
+
+
+@app.command()
+def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
+    """Copy the run directory of a submitted run home and print its points."""
+    from raybench.submission import fetch_run
+
+    fetch_run(run, runs_dir.resolve(), out)
+
+
+@app.command()
+def merge(run: RunPath) -> None:
+    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
+    from raybench.analysis.merge import merge as merge_run
+    from raybench.records.rundir import RunDirectory
+
+    directory = RunDirectory(run)
+    directory.require()
+    for warning in merge_run(directory):
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"{run}: merged", highlight=False)
+
+
+@app.command()
+def report(run: RunPath) -> None:
+    """Write report.md and report.json of a run directory and print its table of points."""
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.terminal import print_points
+    from raybench.report.write import write_report
+
+    directory = RunDirectory(run)
+    directory.require()
+    path = write_report(directory)
+    print_points(directory, out)
+    out.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+@corpus_app.command("build")
+def corpus_build(
+    files: Annotated[list[Path], typer.Argument(help="Text files (UTF-8), in order.", show_default=False)],
+    tokenizer: Annotated[Path, typer.Option(help="The model's tokenizer.json.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Corpus directory to make.", show_default=False)],
+) -> None:
+    """Turn text files into token ids (and keep the text, for chat routes)."""
+    from raybench.corpus.build import build_corpus
+
+    built = build_corpus(files, tokenizer, output)
+    out.print(f"{output}: {built.tokens:,} tokens, sha256 {built.sha256[:12]}", highlight=False, soft_wrap=True)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def sim(context: typer.Context) -> None:
+    """Start the simulated engine in the foreground (`raybench sim --help` shows its options)."""
+    from raybench.sim.__main__ import main as sim_main
+
+    raise typer.Exit(sim_main(context.args))
+
+
+@app.command(hidden=True)
+def export(run: RunPath) -> None:
+    """Print a run directory as archive events; the other half of `fetch`."""
+    from raybench.cluster.archive import export as export_run
+
+    export_run(run.expanduser(), lambda line: print(line, flush=True))
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
+) -> None:
+    """Saturation tests of LLM serving engines whose every number is valid or void."""
+    if version:
+        out.print(f"raybench {raybench.__version__}", highlight=False)
+        raise typer.Exit
+
+
+def _load(path: Path, cluster: ClusterSpec | None) -> Scenario:
+    """A scenario as it would run on the cluster. `.json` is a scenario that `submit` has staged."""
+    from raybench.scenario.load import load_scenario
+
+    if path.suffix == ".json":
+        from raybench.cluster.package import read_staged
+
+        scenario = read_staged(path)
+    else:
+        scenario = load_scenario(path)
+    if cluster is None:
+        return scenario
+    from raybench.cluster.spec import on_cluster
+
+    return on_cluster(scenario, cluster)
+
+
+def _cluster(path: Path | None) -> ClusterSpec | None:
+    if path is None:
+        return None
+    from raybench.cluster.spec import load_cluster
+
+    return load_cluster(path)
+
+
+def _scenario_to_run(
+    path: Path | None, resume: Path | None, cluster: ClusterSpec | None
+) -> tuple[str, Path, Scenario]:
+    """(what to call it, folder of its relative paths, scenario); a resumed run brings its own."""
+    if path is not None:
+        return str(path), path.resolve().parent, _load(path, cluster)
+    if resume is None:
+        raise ConfigError(
+            "options", ConfigProblem("nothing to run", way_out="name a scenario file, or --resume RUN")
+        )
+    from raybench.records.rundir import RunDirectory
+    from raybench.scenario.schema import Scenario
+
+    directory = RunDirectory(resume)
+    manifest = directory.read_manifest()
+    folder = Path(manifest["base"])
+    return manifest["scenario_source"], folder, Scenario.model_validate(manifest["scenario"])
+
+
+def _asked_limits(scenario: Scenario) -> dict[str, Limits]:
+    """The limits that the engines themselves state. Raises TargetError when one does not answer."""
+    import asyncio
+
+    from raybench.driver import ask_limits
+
+    return asyncio.run(ask_limits(scenario))
+
+
+def _end(code: int) -> NoReturn:
+    raise typer.Exit(code)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The process: run a command, explain a RaybenchError, end with its exit code."""
+    try:
+        app(arguments, standalone_mode=True)
+    except RaybenchError as error:
+        err.print(f"raybench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        err.print("raybench: interrupted", style="red")
+        sys.exit(EXIT_NOT_ALL_VALID)

@@ -1,0 +1,170 @@
+"""The bodies of raybench's actors: thin shells round plain classes. Only `fleet.py` makes actors of them.
+
+Runs inside Ray worker processes. Calls between actors go through handles; everything else is in the
+plain classes, which know nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from raybench.corpus.tokens import Rendered
+from raybench.deploy.arms import RunningSim, launch_sim
+from raybench.load.order import Order, WorkerSummary
+from raybench.load.worker import LoadWorker
+from raybench.monitors.gpu import GpuSampler, GpuSource
+from raybench.monitors.nvml import NvmlSource
+from raybench.monitors.sim_gpu import HttpGpuSource
+from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
+from raybench.records.schema import GPU
+from raybench.records.stream import ArrowEncoder, part_metadata
+from raybench.scenario.schema import Arm
+
+#: How often GPU samples leave the target host; a crash loses at most this much (design 6).
+GPU_FLUSH_S = 0.5
+
+
+class RemoteDesk:
+    """`load.worker.Desk` over the coordinator's actor handle."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
+        tickets: list[int] = await self._coordinator.lease.remote(worker, point_id, attempt, phase)
+        return tickets
+
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
+        await self._coordinator.append.remote(worker, point_id, attempt, phase, data)
+
+    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
+        await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
+
+
+class LoadWorkerActor:
+    """One load worker in a process of its own."""
+
+    def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
+        self._clock = AnchoredClock()
+        self._worker = LoadWorker(name, socket.gethostname(), prompts, self._clock)
+        self._desk = RemoteDesk(coordinator)
+
+    async def hello(self) -> dict[str, object]:
+        """Proof of life, and who this is."""
+        return {"worker": self._worker.name, "host": socket.gethostname(), "pid": os.getpid()}
+
+    async def clock_reading(self) -> ClockAnchor:
+        return ClockAnchor.now(self._clock)
+
+    async def arm(self, order: Order) -> None:
+        await self._worker.arm(order)
+
+    async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
+        return await self._worker.run(self._desk, start_unix_ns, offset)
+
+    async def cancel(self) -> None:
+        await self._worker.cancel()
+
+
+class TargetHostActor:
+    """Launcher and GPU monitor on the host of the serving engine."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._clock = AnchoredClock()
+        self._sims: dict[str, RunningSim] = {}
+        self._sampler: GpuSampler | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._part = ""
+        self._encoder: ArrowEncoder | None = None
+
+    async def hello(self) -> dict[str, object]:
+        return {"host": socket.gethostname(), "pid": os.getpid()}
+
+    async def clock_reading(self) -> ClockAnchor:
+        return ClockAnchor.now(self._clock)
+
+    async def launch(
+        self, arm_name: str, arm: Arm, address: str, log_dir: str, preload: dict[str, object] | None
+    ) -> str:
+        """Start the arm's simulated engine on `address` of this host; its URL.
+
+        The log goes to `log_dir` where this host has it (the coordinator's own), else to a temporary one.
+        """
+        if arm.sim is None:
+            raise AssertionError(f"arm {arm_name} is not launched by raybench")
+        folder = Path(log_dir)
+        if not folder.is_dir():
+            folder = Path(tempfile.mkdtemp(prefix="raybench-"))
+        running = await asyncio.to_thread(launch_sim, arm.sim, address, folder / "engine.log", preload=preload)
+        self._sims[arm_name] = running
+        return running.url
+
+    async def stop(self, arm_name: str) -> None:
+        running = self._sims.pop(arm_name, None)
+        if running is not None:
+            await asyncio.to_thread(running.stop)
+
+    async def watch_gpus(
+        self, part: str, source: str, url: str, interval_s: float, offset: ClockOffset
+    ) -> str | None:
+        """Sample from now on; None, or why there is no GPU data."""
+        devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
+        host = socket.gethostname()
+        sampler = GpuSampler(devices, self._clock, host, interval_s)
+        status = await asyncio.to_thread(sampler.start)
+        if not status.available:
+            return status.reason
+        metadata = part_metadata("gpu", ClockAnchor.now(self._clock), **offset.to_metadata())
+        self._sampler, self._part = sampler, part
+        self._encoder = ArrowEncoder(GPU, metadata)
+        self._pump = asyncio.ensure_future(self._pump_for_ever())
+        return None
+
+    async def gpu_reason(self) -> str | None:
+        if self._sampler is None:
+            return "the monitor is not running"
+        status = self._sampler.status()
+        if not status.available:
+            return status.reason
+        if status.gaps:
+            return f"{status.gaps} gaps in the samples"
+        return None
+
+    async def gpu_devices(self) -> list[dict[str, object]]:
+        """Inventory of the devices under watch."""
+        if self._sampler is None:
+            return []
+        return [vars(device) for device in self._sampler.status().devices]
+
+    async def unwatch_gpus(self) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._pump
+            self._pump = None
+        if self._sampler is not None:
+            await asyncio.to_thread(self._sampler.stop)
+            await self._flush()
+            if self._encoder is not None:
+                await self._coordinator.append_part.remote(self._part, self._encoder.close())
+                await self._coordinator.close_part.remote(self._part)
+            self._sampler = self._encoder = None
+
+    async def _pump_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(GPU_FLUSH_S)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        if self._sampler is None or self._encoder is None:
+            return
+        rows = self._sampler.drain()
+        if rows:
+            await self._coordinator.append_part.remote(self._part, self._encoder.encode(rows))

@@ -1,0 +1,173 @@
+"""The coordinator as an actor: builds the fleet, holds the desk, runs `protocol.coordinator`.
+
+One actor a run, on the driver's node, in the namespace `raybench` under a name that carries the run
+id, so that a second run finds it (case O-R2). It dies with its driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import asdict
+from pathlib import Path
+
+import ray
+
+from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
+from raybench.cluster.layout import lay_out
+from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
+from raybench.engines import ENGINES
+from raybench.engines.contract import Http, RequestShape
+from raybench.errors import ConfigError, ConfigProblem, RaybenchError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
+from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.desk import OrderDesk
+from raybench.protocol.progress import Snapshot
+from raybench.records.clock import AnchoredClock
+from raybench.records.journal import Journal, read_journal
+from raybench.records.parts import PartFiles
+from raybench.records.rundir import RunDirectory
+from raybench.scenario.schema import Scenario
+
+#: Appended record bytes reach the disk at least this often.
+SYNC_S = 1.0
+
+
+class CoordinatorActor:
+    """`base`: the folder that relative corpus paths start at. The run directory and its manifest exist."""
+
+    def __init__(self, scenario: Scenario, run_id: str, run_path: str, base: str, targets: list[str]) -> None:
+        self._scenario = scenario
+        self._run_id = run_id
+        self._targets = targets
+        self._base = Path(base)
+        self._clock = AnchoredClock()
+        self._run_directory = RunDirectory(Path(run_path))
+        self._files = PartFiles(self._run_directory.path)
+        self._desk = OrderDesk(self._run_directory, self._files, self._clock)
+        self._coordinator: Coordinator | None = None
+        self._task: asyncio.Task[Outcome] | None = None
+
+    async def describe(self) -> dict[str, object]:
+        """Who is running what, for a second run that wants the same target."""
+        return {"run_id": self._run_id, "targets": self._targets, "host": socket.gethostname()}
+
+    async def run(self) -> Outcome | RaybenchError:
+        """The whole run. What raybench explains to its user is returned, since an exception would come
+        out of Ray in other clothes."""
+        syncer = asyncio.ensure_future(self._sync_for_ever())
+        try:
+            self._task = asyncio.ensure_future(self._build_and_run())
+            return await self._task
+        except RaybenchError as error:
+            return error
+        finally:
+            syncer.cancel()
+            self._files.close_all()
+
+    async def stop(self) -> None:
+        """Give the run up: what is in flight is closed and recorded, arms are stopped."""
+        self._desk.stop_leasing()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def snapshot(self) -> Snapshot | None:
+        return None if self._coordinator is None else self._coordinator.progress.snapshot()
+
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
+        return await self._desk.lease(worker, point_id, attempt, phase)
+
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
+        await self._desk.append(worker, point_id, attempt, phase, data)
+
+    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
+        await self._desk.heartbeat(worker, in_flight, completed, output_tokens)
+
+    async def append_part(self, relative_path: str, data: bytes) -> None:
+        await self._desk.append_part(relative_path, data)
+
+    async def close_part(self, relative_path: str) -> None:
+        await self._desk.close_part(relative_path)
+
+    async def _build_and_run(self) -> Outcome:
+        scenario, run = self._scenario, self._run_directory
+        events = read_journal(run.journal) if run.journal.exists() else []
+        journal = Journal(run.journal, self._clock)
+        try:
+            corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
+            prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
+            context = ray.get_runtime_context()
+            layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
+            me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
+            fleet = RayFleet(layout, scenario.load.workers_per_node, me, prompts, self._clock, timeout_s)
+            host = RayTargetHost(layout, me, run, self._clock, scenario.corpus, self._base)
+            workers = await fleet.start()
+            journal.append(
+                "fleet_ready",
+                workers=workers,
+                target_host=await host.start(timeout_s),
+                clients=[node.title for node in layout.clients],
+                notes=list(layout.notes),
+            )
+            self._coordinator = Coordinator(
+                scenario=scenario,
+                run_id=self._run_id,
+                run=run,
+                journal=journal,
+                history=History.of(events),
+                corpus=corpus,
+                ledger_dir=run.path.parent / ".ledger",
+                fleet=fleet,
+                host=host,
+                files=self._files,
+                desk=self._desk,
+                make_control=make_control,
+                clock=self._clock,
+            )
+            outcome = await self._coordinator.run()
+        except RaybenchError as error:
+            journal.append("run_failed", error=str(error), kind=type(error).__name__)
+            raise
+        finally:
+            journal.close()
+        return outcome
+
+    async def _sync_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SYNC_S)
+            await asyncio.to_thread(self._files.sync)
+
+
+def make_control(endpoint: Endpoint, admin_api_key_env: str | None) -> Http:
+    return ControlClient(endpoint, admin_api_key_env=admin_api_key_env)
+
+
+def prompts_for(scenario: Scenario, corpus: TokenCorpus) -> dict[str, Rendered]:
+    """What bodies are cut from, for the kinds of prompt that the scenario's arms need.
+
+    Raises ConfigError when an arm needs text and the corpus has only ids.
+    """
+    kinds = set()
+    for name, arm in scenario.arms.items():
+        shape = RequestShape(arm.effective_route, 1, 1)
+        kind = ENGINES[arm.engine].template(shape).prompt
+        if kind == "text" and corpus.text is None:
+            raise ConfigError(
+                "corpus",
+                ConfigProblem(
+                    f"arm {name} sends text ({arm.effective_route}), the corpus {corpus.name} has only token ids",
+                    path="corpus",
+                    way_out="build one with `raybench corpus build`, or use the route completions or generate",
+                ),
+            )
+        kinds.add(kind)
+    rendered = {"ids": render_ids(corpus.ids)} if "ids" in kinds else {}
+    if "text" in kinds and corpus.text is not None:
+        rendered["text"] = corpus.text
+    return rendered
+
+
+def snapshot_record(snapshot: Snapshot) -> dict[str, object]:
+    """A snapshot as plain JSON, as it travels in the job's log."""
+    return asdict(snapshot)

@@ -1,0 +1,267 @@
+"""The only module that makes Ray actors: the coordinator's fleet, and the coordinator itself.
+
+`RayFleet` and `RayTargetHost` fill the interfaces of `protocol/fleet.py`; they live inside the
+coordinator's actor, which owns all others, so that they die with it. No actor is detached, and none is
+restarted by Ray: a worker that comes back empty would send its load a second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
+from raybench.cluster.layout import Layout, Node
+from raybench.corpus.tokens import Rendered
+from raybench.errors import ClusterError
+from raybench.load.order import Order, WorkerSummary
+from raybench.protocol.fleet import FleetResult
+from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset, estimate_offset, same_boot_offset
+from raybench.records.rundir import RunDirectory, write_json
+from raybench.scenario.schema import Arm, Corpus
+
+T = TypeVar("T")
+
+#: Round trips of one offset measurement; the shortest counts.
+PINGS = 7
+#: Limit of a small call to an actor that is known to live.
+CALL_TIMEOUT_S = 30.0
+#: How long a given-up order may take to hand in its last records.
+CANCEL_TIMEOUT_S = 15.0
+#: What one actor may hold in calls at a time: leases, record pieces and heartbeats of many workers.
+COORDINATOR_CONCURRENCY = 10_000
+
+
+def live_nodes() -> list[Node]:
+    """The cluster's nodes as Ray lists them now."""
+    return [
+        Node(
+            node_id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            hostname=node["NodeManagerHostname"],
+            resources=node["Resources"],
+            labels=node.get("Labels") or {},
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def pinned(cls: type, node: Node, **options: object) -> Any:
+    """An actor class bound to one node, taking no CPU from Ray's books; never restarted, never retried."""
+    strategy = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
+    settings = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
+    return ray.remote(cls).options(**settings, **options)
+
+
+async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
+    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone."""
+    try:
+        return await asyncio.wait_for(call, timeout_s)
+    except TimeoutError:
+        raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
+    except RayActorError as error:
+        raise ClusterError(f"{what}: {error}") from error
+
+
+class RayFleet:
+    """`protocol.fleet.LoadFleet` over actors."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        workers_per_node: int,
+        coordinator: Any,
+        prompts: Mapping[str, Rendered],
+        clock: AnchoredClock,
+        start_timeout_s: float,
+    ) -> None:
+        self._seats = [node for node in layout.clients for _ in range(workers_per_node)]
+        self._coordinator = coordinator
+        self._prompts = ray.put(dict(prompts))
+        self._clock = clock
+        self._start_timeout_s = start_timeout_s
+        self._actors: dict[str, Any] = {}
+        self._nodes: dict[str, Node] = {}
+        self._names = [f"w{seat:03d}" for seat in range(len(self._seats))]
+        self._renewals = 0
+
+    @property
+    def workers(self) -> list[str]:
+        return list(self._names)
+
+    async def start(self) -> list[dict[str, object]]:
+        """Make all workers and hear from each. Raises ClusterError within the start limit."""
+        return await self._make(list(zip(self._names, self._seats, strict=True)))
+
+    async def renew(self) -> list[str]:
+        dead = [name for name in self._names if name not in self._actors]
+        if not dead:
+            return []
+        alive = {node.node_id for node in live_nodes()}
+        self._renewals += 1
+        fresh = []
+        for name in dead:
+            node = self._nodes[name]
+            if node.node_id not in alive:
+                raise ClusterError(f"client node {node.title} has left the cluster; its worker cannot be replaced")
+            new_name = f"{name.split('r')[0]}r{self._renewals}"
+            self._names[self._names.index(name)] = new_name
+            fresh.append((new_name, node))
+        await self._make(fresh)
+        return [name for name, _ in fresh]
+
+    async def offsets(self) -> dict[str, ClockOffset]:
+        measured = await asyncio.gather(*(self._offset_or_none(name) for name in self._names))
+        return {name: offset for name, offset in zip(self._names, measured, strict=True) if offset is not None}
+
+    async def execute(
+        self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
+    ) -> FleetResult:
+        lost: dict[str, str] = {name: "gone before the start" for name in orders if name not in offsets}
+        ready = {name: order for name, order in orders.items() if name not in lost}
+        armed = await asyncio.gather(*(self._call(n, self._actors[n].arm.remote(o)) for n, o in ready.items()))
+        lost |= {name: error for name, (_, error) in zip(ready, armed, strict=True) if error is not None}
+        start_unix_ns = self._clock.unix_ns() + int(start_lead_s * 1e9)
+        if lost:
+            await self.cancel()
+            return FleetResult(start_unix_ns, self._clock.unix_ns(), (), lost)
+        running = {
+            asyncio.ensure_future(
+                self._call(name, self._actors[name].run.remote(start_unix_ns, offsets[name]))
+            ): name
+            for name in ready
+        }
+        summaries: list[WorkerSummary] = []
+        pending = set(running)
+        try:
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    summary, error = task.result()
+                    if error is not None:
+                        lost[running[task]] = error
+                    elif summary is not None:
+                        summaries.append(summary)
+                if lost and pending:
+                    await self.cancel()  # the point is void: what is still under way only loads the server
+        except asyncio.CancelledError:
+            await self.cancel()
+            if pending:
+                await asyncio.wait(pending, timeout=CANCEL_TIMEOUT_S)
+            raise
+        return FleetResult(start_unix_ns, self._clock.unix_ns(), tuple(summaries), lost)
+
+    async def cancel(self) -> None:
+        calls = [self._call(name, actor.cancel.remote()) for name, actor in list(self._actors.items())]
+        await asyncio.wait_for(asyncio.gather(*calls), CANCEL_TIMEOUT_S)
+
+    async def _make(self, seats: list[tuple[str, Node]]) -> list[dict[str, object]]:
+        for name, node in seats:
+            actor = pinned(LoadWorkerActor, node).remote(name, self._coordinator, self._prompts)
+            self._actors[name], self._nodes[name] = actor, node
+        hellos = [self._actors[name].hello.remote() for name, _ in seats]
+        what = f"{len(seats)} load workers on {len({node.node_id for _, node in seats})} client nodes"
+        return list(await within(asyncio.gather(*hellos), self._start_timeout_s, what))
+
+    async def _offset_or_none(self, name: str) -> ClockOffset | None:
+        actor = self._actors.get(name)
+        if actor is None:
+            return None
+        try:
+            return await measure_offset(actor, self._clock)
+        except RayActorError:
+            self._actors.pop(name, None)
+            return None
+
+    async def _call(self, name: str, ref: Awaitable[T]) -> tuple[T | None, str | None]:
+        """(result, None), or (None, reason) when the worker's process is gone; it is struck off then."""
+        try:
+            return await ref, None
+        except RayActorError as error:
+            self._actors.pop(name, None)
+            return None, f"its process is gone: {str(error).splitlines()[0]}"
+
+
+async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
+    """An actor's anchored clock against ours: exact on the same host, by pings elsewhere."""
+    pings: list[tuple[int, int, int]] = []
+    for _ in range(PINGS):
+        begin = clock.unix_ns()
+        anchor: ClockAnchor = await actor.clock_reading.remote()
+        end = clock.unix_ns()
+        exact = same_boot_offset(anchor, clock.anchor)
+        if exact is not None:
+            return exact
+        pings.append((begin, anchor.unix_ns, end))
+    return estimate_offset(pings)
+
+
+class RayTargetHost:
+    """`protocol.fleet.TargetHost` over one actor on the target's node."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        coordinator: Any,
+        run: RunDirectory,
+        clock: AnchoredClock,
+        corpus: Corpus,
+        base: Path,
+    ) -> None:
+        self._node = layout.target
+        alone = all(node.node_id == self._node.node_id for node in layout.clients)
+        self._address = "127.0.0.1" if alone else self._node.address
+        self._run = run
+        self._clock = clock
+        self._corpus = corpus
+        self._base = base
+        self._actor = pinned(TargetHostActor, self._node).remote(coordinator)
+        self._gpu_on = False
+
+    async def start(self, timeout_s: float) -> dict[str, object]:
+        """Hear from the actor. Raises ClusterError within the limit."""
+        hello: dict[str, object] = await within(
+            self._actor.hello.remote(), timeout_s, f"the monitor on the target host {self._node.title}"
+        )
+        return hello
+
+    async def launch(self, arm_name: str, arm: Arm) -> str:
+        preload = None
+        if arm.sim is not None and arm.sim.faults.preload_corpus:
+            preload = {"corpus": self._corpus.model_dump(mode="json"), "base": str(self._base)}
+        url: str = await self._actor.launch.remote(
+            arm_name, arm, self._address, str(self._run.arm(arm_name)), preload
+        )
+        return url
+
+    async def stop(self, arm_name: str) -> None:
+        await within(self._actor.stop.remote(arm_name), CALL_TIMEOUT_S, f"stopping arm {arm_name}")
+
+    async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
+        part = self._run.relative(self._run.gpu_part(self._node.hostname, self._run.next_session()))
+        offset = await measure_offset(self._actor, self._clock)
+        reason: str | None = await self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
+        self._gpu_on = reason is None
+        if self._gpu_on:
+            write_json(self._run.arm(arm_name) / "gpus.json", await self._actor.gpu_devices.remote())
+        return reason
+
+    async def gpu_reason(self) -> str | None:
+        if not self._gpu_on:
+            return "no device was found on the target host"
+        try:
+            reason: str | None = await within(self._actor.gpu_reason.remote(), CALL_TIMEOUT_S, "the GPU monitor")
+        except ClusterError as error:
+            return str(error)
+        return reason
+
+    async def unwatch_gpus(self) -> None:
+        self._gpu_on = False
+        await within(self._actor.unwatch_gpus.remote(), CALL_TIMEOUT_S, "ending the GPU monitor")

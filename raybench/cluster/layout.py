@@ -1,0 +1,105 @@
+"""Which node does what: client nodes and the target's node, from Ray's node list. Pure, no Ray.
+
+Decided once, before any actor exists, so that what cannot be placed is said at once (case O-R3)
+instead of pending for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from raybench.errors import ClusterError
+from raybench.scenario.schema import Load, Placement
+
+
+@dataclass(frozen=True)
+class Node:
+    """One live Ray node."""
+
+    node_id: str
+    address: str
+    hostname: str
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        return f"{self.hostname} ({self.address})"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where load workers go, in order, and where the target's monitors and launcher go."""
+
+    clients: tuple[Node, ...]
+    target: Node
+    notes: tuple[str, ...] = ()
+
+
+def lay_out(nodes: Sequence[Node], own_node_id: str, placement: Placement, load: Load) -> Layout:
+    """Choose nodes by resource and label.
+
+    Raises ClusterError with what was asked, what there is, and the way out.
+    """
+    target = _target(nodes, own_node_id, placement)
+    able = [n for n in nodes if _carries(n, placement.client_resource, placement.client_labels)]
+    if placement.client_resource is None and not placement.client_labels:
+        # Load beside the engine would disturb what is measured, so its node is used only if alone.
+        others = [n for n in able if n.node_id != target.node_id]
+        able = others if others and _names_target(placement) else able
+    able.sort(key=lambda n: n.address)
+    notes: list[str] = []
+    wanted = load.client_nodes if load.client_nodes is not None else len(able)
+    if not able or len(able) < wanted:
+        least = load.client_nodes_min if load.client_nodes_min is not None else wanted
+        if not able or len(able) < least:
+            kind = _describe(placement.client_resource, placement.client_labels)
+            raise ClusterError(
+                f"asked {max(wanted, 1)} client nodes{kind}, {len(able)} available;"
+                " start more nodes with `ray start`, or lower load.client_nodes or set load.client_nodes_min"
+            )
+        notes.append(f"asked {wanted} client nodes, goes on with {len(able)} (load.client_nodes_min {least})")
+    return Layout(tuple(able[:wanted]), target, tuple(notes))
+
+
+def _target(nodes: Sequence[Node], own_node_id: str, placement: Placement) -> Node:
+    if not _names_target(placement):
+        own = [n for n in nodes if n.node_id == own_node_id]
+        if not own:
+            raise ClusterError("the coordinator's own node is not in the cluster's node list")
+        return own[0]
+    fitting = [n for n in nodes if _carries(n, placement.target_resource, placement.target_labels)]
+    if not fitting:
+        kind = _describe(placement.target_resource, placement.target_labels)
+        raise ClusterError(
+            f"the target host{kind} is not in the cluster ({len(nodes)} nodes: "
+            f"{', '.join(sorted(n.title for n in nodes))}); join it with `ray start --address HEAD:6379"
+            f" --num-cpus 1 --num-gpus 0{_start_options(placement)}`"
+        )
+    return min(fitting, key=lambda n: n.address)
+
+
+def _names_target(placement: Placement) -> bool:
+    return placement.target_resource is not None or bool(placement.target_labels)
+
+
+def _carries(node: Node, resource: str | None, labels: Mapping[str, str]) -> bool:
+    if resource is not None and node.resources.get(resource, 0) <= 0:
+        return False
+    return all(node.labels.get(key) == value for key, value in labels.items())
+
+
+def _describe(resource: str | None, labels: Mapping[str, str]) -> str:
+    kinds = [f"resource {resource!r}"] if resource is not None else []
+    kinds += [f"label {key}={value}" for key, value in labels.items()]
+    return f" with {' and '.join(kinds)}" if kinds else ""
+
+
+def _start_options(placement: Placement) -> str:
+    text = ""
+    if placement.target_resource is not None:
+        text += " --resources '{\"" + placement.target_resource + "\": 1}'"
+    if placement.target_labels:
+        text += " --labels " + ",".join(f"{key}={value}" for key, value in placement.target_labels.items())
+    return text

@@ -1,0 +1,95 @@
+"""What travels to a cluster with a submitted run: raybench itself, the scenario, a small corpus.
+
+Nothing else: a staging folder is filled with what the run needs, so no results, no `.git`, no virtual
+environment can ever be in it (case O-R1). Its size is checked before the upload.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import raybench
+from raybench.cluster.spec import PACKAGE_BYTES_MAX
+from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.load import effective
+from raybench.scenario.schema import Scenario
+
+__all__ = ["PACKAGE_BYTES_MAX", "Package", "read_staged", "stage"]
+
+SCENARIO_FILE = "scenario.json"
+CORPUS_FOLDER = "corpus"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A filled staging folder; `scenario` is the scenario file in it."""
+
+    folder: Path
+    scenario: str
+    size_bytes: int
+
+
+def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> Package:
+    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves the corpus where it is.
+
+    Raises ConfigError when the package would be too large, naming its largest parts.
+    """
+    if ship_source:
+        ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
+    if base is not None:
+        scenario = _with_corpus(scenario, base, folder)
+    (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
+    sizes = {entry.name: _size(entry) for entry in folder.iterdir()}
+    total = sum(sizes.values())
+    if total > bytes_max:
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+        raise ConfigError(
+            "package",
+            ConfigProblem(
+                f"the upload would have {total:,} bytes, the limit is {bytes_max:,}"
+                f" (largest: {', '.join(f'{name} {size:,}' for name, size in largest)})",
+                way_out="put a large corpus on the coordinator's node and name it by its absolute path",
+            ),
+        )
+    return Package(folder, SCENARIO_FILE, total)
+
+
+def read_staged(path: Path) -> Scenario:
+    """The scenario of a staged file, as `stage` wrote it."""
+    return Scenario.model_validate_json(path.read_text())
+
+
+def _with_corpus(scenario: Scenario, base: Path, folder: Path) -> Scenario:
+    """Take a corpus along that is named relative to the scenario; an absolute path is the cluster's."""
+    path = scenario.corpus.path
+    if path is None or Path(path).is_absolute():
+        return scenario
+    source = base / path
+    if not source.exists():
+        raise ConfigError(
+            "corpus",
+            ConfigProblem(
+                "no such corpus beside the scenario",
+                path="corpus.path",
+                value=path,
+                way_out="correct the path, or write an absolute one that exists on the coordinator's node",
+            ),
+        )
+    target = folder / CORPUS_FOLDER / source.name
+    target.parent.mkdir()
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy2(source, target)
+    corpus = scenario.corpus.model_copy(update={"path": f"{CORPUS_FOLDER}/{source.name}"})
+    return scenario.model_copy(update={"corpus": corpus})
+
+
+def _size(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(entry.stat().st_size for entry in path.rglob("*") if entry.is_file())

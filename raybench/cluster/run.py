@@ -1,0 +1,210 @@
+"""Drive one run inside a Ray: make the coordinator, show its progress, wait for its end.
+
+This is the driver of the Ray job (`raybench run`). It owns the coordinator's actor; when it dies, all
+actors of the run die.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.util import list_named_actors
+
+import raybench
+from raybench.cluster.coordinator_actor import CoordinatorActor
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, live_nodes, pinned
+from raybench.errors import ClusterError, RaybenchError, RunDirectoryError
+from raybench.protocol.coordinator import Outcome
+from raybench.protocol.progress import Snapshot
+from raybench.records.rundir import RunDirectory, write_json
+from raybench.scenario.load import effective, scenario_sha256
+from raybench.scenario.plan import make_plan
+from raybench.scenario.schema import Scenario
+
+NAMESPACE = "raybench"
+NAME_PREFIX = "raybench-coordinator-"
+POLL_S = 0.5
+#: How long an actor under our name may take to say what it is.
+DESCRIBE_TIMEOUT_S = 5.0
+#: Ray ends a stopped job's driver after 3 s; orderly ends must fit.
+STOP_TIMEOUT_S = 2.5
+
+OnSnapshot = Callable[[Snapshot], None]
+
+
+def new_run_id(scenario: Scenario) -> str:
+    """Readable, sortable, unique: name, UTC time, eight hex digits (which also mark the request ids)."""
+    return f"{scenario.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def begin_run(scenario: Scenario, run_id: str, runs_dir: Path, source: str, base: Path) -> RunDirectory:
+    """Make the run directory and its manifest. Raises RunDirectoryError when it exists."""
+    run = RunDirectory(runs_dir / run_id)
+    run.create()
+    write_json(
+        run.manifest,
+        {
+            "run_id": run_id,
+            "raybench_version": raybench.__version__,
+            "python_version": sys.version.split()[0],
+            "ray_version": ray.__version__,
+            "scenario_source": source,
+            "base": str(base),
+            "scenario_sha256": scenario_sha256(scenario),
+            "scenario": effective(scenario),
+            "points": [asdict(point) for point in make_plan(scenario).points],
+            "created_unix_ns": time.time_ns(),
+        },
+    )
+    return run
+
+
+def reopen_run(scenario: Scenario, run_path: Path) -> tuple[RunDirectory, str]:
+    """An existing run to go on with, and its id. Raises RunDirectoryError if the scenario changed."""
+    run = RunDirectory(run_path)
+    manifest = run.read_manifest()
+    was, now = manifest["scenario_sha256"], scenario_sha256(scenario)
+    if was != now:
+        raise RunDirectoryError(
+            f"{run_path}: was measured with another scenario (sha256 {was[:12]}, now {now[:12]}); points of two"
+            " scenarios are not one matrix: resume with the scenario of its manifest, or start a new run"
+        )
+    return run, str(manifest["run_id"])
+
+
+def drive(
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, force: bool, on_snapshot: OnSnapshot
+) -> Outcome:
+    """Run the scenario in the connected Ray to its end.
+
+    Raises what the coordinator could not do as the RaybenchError that it is.
+    """
+    targets = [arm.url or f"sim:{run_id}:{name}" for name, arm in scenario.arms.items()]
+    refuse_second_run(targets, force=force)
+    own = ray.get_runtime_context().get_node_id()
+    node = next(node for node in live_nodes() if node.node_id == own)
+    coordinator = pinned(
+        CoordinatorActor,
+        node,
+        name=NAME_PREFIX + run_id,
+        namespace=NAMESPACE,
+        max_concurrency=COORDINATOR_CONCURRENCY,
+    ).remote(scenario, run_id, str(run.path), str(base), targets)
+    result = coordinator.run.remote()
+    with _stop_on_signal(coordinator):
+        try:
+            outcome = _follow(coordinator, result, on_snapshot)
+        except RayActorError as error:
+            raise ClusterError(f"the coordinator died: {error}; go on with --resume {run.path}") from error
+        finally:
+            ray.kill(coordinator)
+    if isinstance(outcome, RaybenchError):
+        raise outcome
+    return outcome
+
+
+def _follow(coordinator: Any, result: Any, on_snapshot: OnSnapshot) -> Outcome | RaybenchError:
+    while True:
+        done, _ = ray.wait([result], timeout=POLL_S)
+        snapshot = ray.get(coordinator.snapshot.remote())
+        if snapshot is not None:
+            on_snapshot(snapshot)
+        if done:
+            outcome: Outcome | RaybenchError = ray.get(done[0])
+            return outcome
+
+
+@contextmanager
+def _stop_on_signal(coordinator: Any) -> Iterator[None]:
+    """SIGTERM and SIGINT end the run in order: the journal says so and no load is left behind.
+
+    A second signal ends the process at once.
+    """
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        coordinator.stop.remote()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def refuse_second_run(targets: list[str], *, force: bool) -> None:
+    """No two loads on one server (case O-R2).
+
+    An actor under our name that answers is a running run; one that does not is a leftover and removed.
+    Raises ClusterError with the other run's id.
+    """
+    for entry in list_named_actors(all_namespaces=True):
+        if not entry["name"].startswith(NAME_PREFIX):
+            continue
+        try:
+            actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
+        except ValueError:
+            continue  # it ended meanwhile
+        other = _description(actor)
+        if other is None:
+            ray.kill(actor)
+            continue
+        shared = sorted(set(targets) & set(other["targets"]))
+        if shared and not force:
+            raise ClusterError(
+                f"run {other['run_id']} is loading {', '.join(shared)} right now; two loads on one server spoil"
+                f" both: wait for it, end it with `raybench stop {other['run_id']}`, or insist with --force"
+            )
+
+
+def _description(actor: Any) -> dict[str, Any] | None:
+    """What a coordinator says of itself; None when the actor is no living coordinator of ours."""
+    try:
+        told: dict[str, Any] = ray.get(actor.describe.remote(), timeout=DESCRIBE_TIMEOUT_S)
+    except (AttributeError, GetTimeoutError, RayError):
+        return None
+    return told
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    """Join the Ray of the environment (as a job's driver does), else start one for this process alone.
+
+    `auth.for_own_ray` was called in the second case, before Ray was imported.
+    """
+    joins = os.environ.get("RAY_ADDRESS")
+    folder = None if joins else tempfile.mkdtemp(prefix="rb")
+    settings: dict[str, Any] = {"address": joins}
+    if not joins:
+        settings = {
+            "address": "local",
+            "include_dashboard": False,
+            "_temp_dir": folder,
+            "_node_ip_address": "127.0.0.1",
+        }
+    try:
+        try:
+            ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING", **settings)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            first = str(error).strip().splitlines()[0]
+            raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}") from error
+        yield
+    finally:
+        ray.shutdown()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

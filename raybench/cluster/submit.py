@@ -1,0 +1,216 @@
+"""Submit a run through the Ray Job API, follow it, and bring its run directory home.
+
+Runs on the user's machine. Talks to a cluster only by its Job API; without an address it starts a Ray
+of its own on loopback, with token authentication, and does the same there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raybench.cluster.archive import Importer
+from raybench.cluster.events import EVENTS_VARIABLE, LineSplitter, read_line
+from raybench.errors import ClusterError, RunDirectoryError
+
+if TYPE_CHECKING:
+    from ray.job_submission import JobSubmissionClient
+
+    from raybench.cluster.spec import ClusterSpec
+
+OnEvent = Callable[[dict[str, object]], None]
+OnText = Callable[[str], None]
+
+SUBMISSIONS = ".submissions"
+RECONNECT_S = 1.0
+STOP_WAIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """How to find a submitted run again. remote_run_path: the run directory on the coordinator's node."""
+
+    run_id: str
+    address: str
+    submission_id: str
+    remote_run_path: str
+    python: str
+    token_env: str | None = None
+
+    def save(self, runs_dir: Path) -> None:
+        folder = runs_dir / SUBMISSIONS
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{self.run_id}.json").write_text(json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def load(cls, runs_dir: Path, run: str) -> Submission:
+        """By run id or by the path of its run directory. Raises RunDirectoryError for an unknown one."""
+        run_id = Path(run).name
+        path = runs_dir / SUBMISSIONS / f"{run_id}.json"
+        try:
+            return cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            known = sorted(entry.stem for entry in path.parent.glob("*.json"))
+            text = f"; known here: {', '.join(known[-5:])}" if known else ""
+            raise RunDirectoryError(f"no run {run_id} was submitted from {runs_dir}{text}") from None
+
+
+def connect(address: str, cluster: ClusterSpec | None) -> JobSubmissionClient:
+    """A client of the Job API. Raises ClusterError with the way out when nothing answers there."""
+    from ray.job_submission import JobSubmissionClient
+
+    headers = None if cluster is None else dict(cluster.headers)
+    verify: bool | str = True
+    if cluster is not None:
+        verify = cluster.tls.ca_file or cluster.tls.verify
+    try:
+        return JobSubmissionClient(address, headers=headers, verify=verify)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ClusterError(
+            f"no Ray Job API at {address}: {first}; the address is the dashboard's, as http://head:8265, and a"
+            " cluster with RAY_AUTH_MODE=token needs RAY_AUTH_TOKEN or `token_env` in the cluster file"
+        ) from error
+
+
+@contextmanager
+def local_ray() -> Iterator[str]:
+    """A Ray of our own on loopback; its Job API address. Ends with the block.
+
+    `auth.for_own_ray` was called before. Its files lie in a private folder, so that it neither joins nor
+    disturbs another Ray of this machine.
+    """
+    folder = tempfile.mkdtemp(prefix="rb")
+    import ray
+
+    try:
+        try:
+            context = ray.init(
+                address="local",
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                _temp_dir=folder,
+                _node_ip_address="127.0.0.1",
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise ClusterError(f"a local Ray could not be started: {error}") from error
+        if not context.dashboard_url:
+            raise ClusterError("the local Ray has no dashboard and so no Job API; is ray[default] installed?")
+        yield f"http://{context.dashboard_url}"
+    finally:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def submit_job(
+    client: JobSubmissionClient,
+    arguments: list[str],
+    *,
+    submission_id: str,
+    python: str,
+    working_dir: Path | None,
+    runtime_env: Mapping[str, Any],
+) -> None:
+    """Start `python -m raybench ARGUMENTS` as a Ray job."""
+    environment = dict(runtime_env)
+    variables = {EVENTS_VARIABLE: "1", "RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1"}
+    environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
+    if working_dir is not None:
+        environment["working_dir"] = str(working_dir)
+    try:
+        client.submit_job(
+            entrypoint=shlex.join([python, "-m", "raybench", *arguments]),
+            submission_id=submission_id,
+            runtime_env=environment,
+            metadata={"raybench": "run"},
+        )
+    except (RuntimeError, ValueError) as error:
+        raise ClusterError(f"the job was not taken: {str(error).strip().splitlines()[-1]}") from error
+
+
+def follow(client: JobSubmissionClient, submission_id: str, on_event: OnEvent, on_text: OnText) -> str:
+    """Pass on the job's log until it ends; the job's last status, as SUCCEEDED.
+
+    The log's connection may break at any time: it is read again and what was seen is skipped.
+    """
+    return asyncio.run(_follow(client, submission_id, on_event, on_text))
+
+
+async def _follow(client: JobSubmissionClient, submission_id: str, on_event: OnEvent, on_text: OnText) -> str:
+    seen = 0
+
+    def pass_on(line: str) -> None:
+        event = read_line(line)
+        if event is not None:
+            on_event(event)
+        elif line.strip():
+            on_text(line)
+
+    while True:
+        splitter, number = LineSplitter(), 0
+        try:
+            async for piece in client.tail_job_logs(submission_id):
+                for line in splitter.feed(piece):
+                    number += 1
+                    if number > seen:
+                        pass_on(line)
+        except RuntimeError:
+            pass  # the connection broke; the status below decides whether to go on
+        seen = max(seen, number)
+        status = await asyncio.to_thread(client.get_job_status, submission_id)
+        if status.is_terminal():
+            break
+        await asyncio.sleep(RECONNECT_S)
+    # The tail may end before the last lines were delivered; the full log has them.
+    lines = (await asyncio.to_thread(client.get_job_logs, submission_id)).split("\n")
+    for line in lines[seen:]:
+        pass_on(line)
+    return str(status.value)
+
+
+def stop(client: JobSubmissionClient, submission_id: str) -> str:
+    """Stop the job and wait for its end; its last status."""
+    client.stop_job(submission_id)
+    end = time.monotonic() + STOP_WAIT_S
+    while time.monotonic() < end:
+        status = client.get_job_status(submission_id)
+        if status.is_terminal():
+            return str(status.value)
+        time.sleep(0.2)
+    raise ClusterError(f"the job {submission_id} did not end within {STOP_WAIT_S:g} s of being stopped")
+
+
+def fetch(client: JobSubmissionClient, submission: Submission, target: Path) -> None:
+    """Copy the run directory from the coordinator's node to `target`. Raises ClusterError."""
+    importer = Importer()
+    said: list[str] = []
+
+    def on_event(event: dict[str, object]) -> None:
+        if event["kind"] == "archive":
+            importer.take(event)
+
+    job = f"{submission.submission_id}-fetch-{secrets.token_hex(3)}"
+    arguments = ["export", submission.remote_run_path]
+    submit_job(client, arguments, submission_id=job, python=submission.python, working_dir=None, runtime_env={})
+    status = follow(client, job, on_event, said.append)
+    if not importer.complete:
+        detail = said[-1] if said else status
+        raise ClusterError(f"the run directory {submission.remote_run_path} could not be fetched: {detail}")
+    importer.unpack(target)
+
+
+def own_python() -> str:
+    return sys.executable

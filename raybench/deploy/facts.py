@@ -1,0 +1,131 @@
+"""What is known of a deployment and of a host, without secrets or personal data, as files of the run.
+
+Runs in the coordinator (engine facts) and on every host (its own facts). Everything is written through
+`redact`, whatever its maker has already done.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from collections.abc import Collection
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from raybench.deploy.redact import redact
+from raybench.engines.contract import Facts
+from raybench.monitors.gpu import GpuStatus
+from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.scenario.schema import Limits
+
+FACTS_FILE = "facts.json"
+GPUS_FILE = "gpus.json"
+
+#: Distributions whose version may change a measured number.
+PACKAGES = ("raybench", "ray", "aiohttp", "uvloop", "orjson", "numpy", "pyarrow", "pydantic", "nvidia-ml-py")
+
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def write_arm_facts(run: RunDirectory, arm: str, facts: Facts, *, secrets: Collection[str] = ()) -> Path:
+    """Write `arms/<arm>/facts.json`. secrets: what the variables hold that the arm's keys come from."""
+    path = run.arm(arm) / FACTS_FILE
+    write_json(path, redact(asdict(facts), secrets))
+    return path
+
+
+def write_gpu_inventory(run: RunDirectory, arm: str, host: str, status: GpuStatus) -> Path:
+    """Add one host's devices to `arms/<arm>/gpus.json`: host -> devices, or the reason why there are none."""
+    path = run.arm(arm) / GPUS_FILE
+    inventory = read_json(path) if path.exists() else {}
+    assert isinstance(inventory, dict), f"{path} is written here only, as an object"
+    write_json(path, inventory | {host: gpu_inventory(status)})
+    return path
+
+
+def gpu_inventory(status: GpuStatus) -> dict[str, object]:
+    return {
+        "available": status.available,
+        "reason": status.reason,
+        "devices": [asdict(device) for device in status.devices],
+        "warnings": list(status.warnings),
+    }
+
+
+def limits_from_facts(facts: Facts, declared: Limits) -> Limits:
+    """What the deployment can hold: by the engine's own word where it gives one, else as declared.
+
+    A number below 1 is an engine's way to say "none" or "automatic", so it counts as not given.
+    """
+    told = {
+        "max_running_requests": facts.max_running_requests,
+        "kv_pool_tokens": facts.kv_pool_tokens,
+        "context_tokens": facts.context_tokens,
+        "max_input_tokens": facts.max_input_tokens,
+        "page_tokens": facts.page_tokens,
+    }
+    return declared.model_copy(
+        update={name: value for name, value in told.items() if value is not None and value >= 1}
+    )
+
+
+def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
+    """This host as far as it can bear on a number; no names of users, hosts or folders.
+
+    Memory in bytes. None = the system does not say.
+    """
+    files_soft, files_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return {
+        "python": platform.python_version(),
+        "python_implementation": platform.python_implementation(),
+        "ray": ray_version,
+        "packages": {name: _version(name) for name in PACKAGES},
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu_model": _cpu_model(),
+        "cpus_logical": os.cpu_count(),
+        "cpus_physical": psutil.cpu_count(logical=False),
+        "cpus_usable": _usable_cpus(),
+        "memory_total_bytes": psutil.virtual_memory().total,
+        "open_files_max": {"soft": _limit(files_soft), "hard": _limit(files_hard)},
+        "local_ports": _local_ports(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _limit(value: int) -> int | None:
+    return None if value == resource.RLIM_INFINITY else value
+
+
+def _usable_cpus() -> int | None:
+    """CPUs that this process may run on, which a container may restrict."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _cpu_model() -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, None)
+
+
+def _local_ports() -> list[int] | None:
+    """First and last port that outgoing connections may use: their number bounds the connections."""
+    try:
+        first, last = _PORT_RANGE.read_text().split()
+    except (OSError, ValueError):
+        return None
+    return [int(first), int(last)]

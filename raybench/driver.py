@@ -1,0 +1,138 @@
+"""`raybench run`: one run inside a Ray, from the run directory to the report. The Ray job's entrypoint.
+
+Joins rooms that may not know each other (cluster makes records, report reads them), as only the
+command line's own modules may.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+from raybench.analysis.merge import merge
+from raybench.cluster.events import EVENTS_VARIABLE, event_line
+from raybench.cluster.run import OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
+from raybench.engines import ENGINES
+from raybench.errors import RaybenchError, TargetError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
+from raybench.protocol.coordinator import Outcome, limits_of
+from raybench.protocol.progress import Snapshot
+from raybench.records.rundir import RunDirectory
+from raybench.report.live import LiveDisplay
+from raybench.report.terminal import print_points
+from raybench.report.write import write_report
+from raybench.scenario.schema import Limits, Scenario
+
+
+def run_here(
+    scenario: Scenario,
+    *,
+    source: str,
+    base: Path,
+    runs_dir: Path,
+    run_id: str | None,
+    resume: Path | None,
+    force: bool,
+    console: Console,
+) -> int:
+    """Carry the scenario out and report; the exit code. Raises RaybenchError after reporting what there is."""
+    if os.environ.get(EVENTS_VARIABLE):
+        return _run_for_submitter(scenario, source, base, runs_dir, run_id, resume, force)
+    with connected():
+        run, name = _run_directory(scenario, source, base, runs_dir, run_id, resume)
+        console.print(f"run {name} in {run.path}", highlight=False, soft_wrap=True)
+        with LiveDisplay(console) as display:
+
+            def show(snapshot: Snapshot) -> None:
+                display.show(asdict(snapshot))
+
+            outcome = _carry_out(scenario, run, name, base, force, show)
+    print_points(run, console)
+    console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
+    console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+    return outcome.exit_code
+
+
+def _run_for_submitter(
+    scenario: Scenario,
+    source: str,
+    base: Path,
+    runs_dir: Path,
+    run_id: str | None,
+    resume: Path | None,
+    force: bool,
+) -> int:
+    """The same, told as events in the job's log."""
+    try:
+        with connected():
+            run, name = _run_directory(scenario, source, base, runs_dir, run_id, resume)
+            _say("run", run_id=name, path=str(run.path))
+
+            def show(snapshot: Snapshot) -> None:
+                _say("snapshot", snapshot=asdict(snapshot))
+
+            outcome = _carry_out(scenario, run, name, base, force, show)
+    except RaybenchError as error:
+        _say("error", message=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    _say("outcome", **asdict(outcome))
+    return outcome.exit_code
+
+
+def _run_directory(
+    scenario: Scenario, source: str, base: Path, runs_dir: Path, run_id: str | None, resume: Path | None
+) -> tuple[RunDirectory, str]:
+    if resume is not None:
+        return reopen_run(scenario, resume)
+    name = run_id or new_run_id(scenario)
+    return begin_run(scenario, name, runs_dir, source, base), name
+
+
+def _carry_out(
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, force: bool, show: OnSnapshot
+) -> Outcome:
+    """Drive, then merge and report whatever there is, also when the run ended in an error."""
+    try:
+        return drive(scenario, run, run_id, base, force=force, on_snapshot=show)
+    finally:
+        if run.journal.exists():
+            merge(run)
+            write_report(run)
+
+
+def closing_line(outcome: dict[str, object]) -> str:
+    """How the run ended, in one line."""
+    counts = ", ".join(f"{outcome[name]} {name}" for name in ("accepted", "void", "skipped", "missing"))
+    line = f"{outcome['status']}: {counts}"
+    return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
+
+
+def _say(kind: str, **fields: object) -> None:
+    print(event_line(kind, **fields), flush=True)
+
+
+async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
+    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
+
+    Raises TargetError when an engine does not answer.
+    """
+    limits = {}
+    for name, arm in scenario.arms.items():
+        if arm.url is None:
+            continue
+        endpoint = Endpoint(
+            arm.url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file
+        )
+        http = ControlClient(endpoint, admin_api_key_env=arm.admin_api_key_env)
+        try:
+            reply = await ENGINES[arm.engine].alive(http)
+            if not reply.ok:
+                raise TargetError("alive", f"{name} at {arm.url}: {reply.summary}")
+            limits[name] = limits_of(await ENGINES[arm.engine].facts(http))
+        finally:
+            await http.close()
+    return limits

@@ -1,0 +1,63 @@
+"""Control calls that several engines share. Runs in the coordinator and the server monitor."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from raybench.engines.contract import Http, Reply
+from raybench.engines.metrics import Metrics
+from raybench.engines.redact import redacted
+from raybench.engines.wire import int_of, list_of, object_of, str_of
+
+#: A server answers so for a path that it does not have.
+UNKNOWN_PATH = (404, 405)
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """First model of /v1/models."""
+
+    model: str | None = None
+    context_tokens: int | None = None
+    raw: Mapping[str, object] = field(default_factory=dict)
+
+
+async def model_card(http: Http) -> ModelCard:
+    """The served model by its own list; all None when there is no such list."""
+    reply = await http.request("GET", "/v1/models")
+    models = list_of(object_of(reply.json()).get("data"))
+    first = object_of(models[0]) if models else {}
+    raw = {"v1_models": redacted(reply.json())} if models else {}
+    return ModelCard(str_of(first.get("id")), int_of(first.get("max_model_len")), raw)
+
+
+async def get_first(http: Http, *paths: str) -> Reply:
+    """The reply of the first path that the server has; endpoints get renamed (case O-P6)."""
+    reply = Reply(None, error="no path was asked")
+    for path in paths:
+        reply = await http.request("GET", path)
+        if reply.status not in UNKNOWN_PATH:
+            break
+    return reply
+
+
+async def read_metrics(http: Http) -> Metrics | None:
+    """One /metrics read; None when the server has none, or answers something else there."""
+    reply = await http.request("GET", "/metrics")
+    if not reply.ok:
+        return None
+    try:
+        return Metrics(reply.body.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+
+
+def instance_id(clues: Any) -> str:
+    """Short id of one start of a server, from values that differ at each start."""
+    data = orjson.dumps(clues, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(data).hexdigest()[:16]

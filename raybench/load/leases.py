@@ -1,0 +1,63 @@
+"""Which request goes to which worker: slots, and leases of tickets (design section 5). Pure.
+
+Runs in the coordinator. A ticket is the sequence number of a request in its attempt. Each worker has
+a fixed number of slots; a slot sends one request after the other. Bulk leases save calls while
+plenty is left; near the end each ticket is handed out alone, so that no worker sits on unsent
+requests while another's slot is free.
+"""
+
+from __future__ import annotations
+
+#: Below this many unsent requests per unit of concurrency, tickets are leased one at a time. A worker
+#: would have to be that many times slower than the mean to strand a bulk lease.
+SINGLE_BELOW_PER_SLOT = 4
+
+
+def split_slots(concurrency: int, workers: int) -> list[int]:
+    """Shares of `concurrency` that sum up exactly and differ by at most one; zeros stand last."""
+    if concurrency < 0 or workers < 1:
+        raise ValueError(f"cannot split {concurrency} slots over {workers} workers")
+    base, extra = divmod(concurrency, workers)
+    return [base + (index < extra) for index in range(workers)]
+
+
+class LeaseBook:
+    """The unsent tickets of one attempt, handed out in order.
+
+    `slots[i]` is the share of worker i. The first lease of a worker fills its slots.
+    """
+
+    def __init__(self, requests: int, slots: list[int]) -> None:
+        self._next = 0
+        self._end = requests
+        self._slots = slots
+        self._concurrency = sum(slots)
+        self._started = [False] * len(slots)
+        self._reserved = min(self._concurrency, requests)  # first leases not yet taken
+
+    @property
+    def unsent(self) -> int:
+        """Tickets not yet handed out."""
+        return self._end - self._next
+
+    def take(self, worker: int) -> range:
+        """Tickets for a worker with a free slot; empty when nothing is left for it."""
+        if not self._started[worker]:
+            self._started[worker] = True
+            wanted = min(self._slots[worker], self._reserved)
+            self._reserved -= wanted
+            return self._hand_out(wanted)
+        spare = self.unsent - self._reserved - SINGLE_BELOW_PER_SLOT * self._concurrency
+        bulk = spare // len(self._slots)
+        wanted = max(1, min(self._slots[worker], bulk))
+        return self._hand_out(min(wanted, self.unsent - self._reserved))
+
+    def close(self) -> None:
+        """Hand out nothing more: the attempt was given up."""
+        self._end = self._next
+        self._reserved = 0
+
+    def _hand_out(self, count: int) -> range:
+        tickets = range(self._next, self._next + max(0, count))
+        self._next = tickets.stop
+        return tickets

@@ -1,0 +1,60 @@
+"""What the coordinator tells a load worker about one attempt. Plain data that travels over Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raybench.engines.contract import RequestShape
+from raybench.scenario.schema import RequestLimits
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and how to reach an engine. `headers` hold no secret: keys come from the environment.
+
+    api_key_env: name of the environment variable, on the worker's node, that holds the bearer key.
+    """
+
+    url: str
+    engine: str
+    headers: dict[str, str] = field(default_factory=dict)
+    api_key_env: str | None = None
+    tls_verify: bool = True
+    tls_ca_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Order:
+    """One attempt (or its prewarm) as seen by one worker.
+
+    windows: start token of each ticket's window, int64, indexed by ticket.
+    slots: how many requests this worker keeps in flight. rid_prefix: fixed width, unique per attempt
+    and phase; the rid is this plus the eight-digit ticket.
+    """
+
+    point_id: str
+    attempt: int
+    phase: str
+    endpoint: Endpoint
+    shape: RequestShape
+    limits: RequestLimits
+    slots: int
+    windows: np.ndarray
+    rid_prefix: str
+    keep_chunks: bool = True
+
+    def rid(self, ticket: int) -> str:
+        return f"{self.rid_prefix}-{ticket:08d}"
+
+
+@dataclass(frozen=True)
+class WorkerSummary:
+    """What a worker says at the end of an order; the records themselves are in its part file."""
+
+    worker: str
+    sent: int
+    received: int
+    rows_written: int
+    cancelled: bool = False

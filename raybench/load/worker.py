@@ -1,0 +1,235 @@
+"""A load worker: keeps its slots in flight until no ticket is left, and streams out records.
+
+A plain class that runs on one event loop; `cluster/fleet.py` wraps it into a Ray actor, a test steps
+it directly. The worker decides nothing: slots, tickets and the start come from the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import deque
+from typing import Protocol
+
+from raybench.corpus.tokens import Rendered
+from raybench.engines import ENGINES
+from raybench.engines.contract import BodyTemplate, Engine
+from raybench.load.client import LoadClient, record
+from raybench.load.order import Order, WorkerSummary
+from raybench.records.clock import Clock, ClockAnchor, ClockOffset
+from raybench.records.schema import REQUESTS
+from raybench.records.stream import ArrowEncoder, part_metadata
+
+#: How often finished records leave the worker; a crash loses at most this much (design 6).
+FLUSH_S = 0.5
+
+
+class Desk(Protocol):
+    """The coordinator as a worker sees it."""
+
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
+        """Tickets to send now or next; empty when nothing is left for this worker."""
+
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
+        """Store a piece of this worker's part file; returns when it is in the run directory."""
+
+    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
+        """A sign of life with numbers for the progress display."""
+
+
+class LoadWorker:
+    """One process's share of the load.
+
+    clock: anchored (`records.clock.AnchoredClock`), so that no step of the wall clock moves a stamp.
+    prompts: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
+    of a node.
+    """
+
+    def __init__(self, name: str, host: str, prompts: dict[str, Rendered], clock: Clock) -> None:
+        self.name = name
+        self._host = host
+        self._prompts = prompts
+        self._clock = clock
+        self._armed: _Armed | None = None
+        self._run: asyncio.Task[WorkerSummary] | None = None
+
+    def clock_reading(self) -> int:
+        """This host's anchored wall clock, for the coordinator's offset measurement."""
+        return self._clock.unix_ns()
+
+    async def arm(self, order: Order) -> None:
+        """Everything that can be done before the start: session, template, first bodies."""
+        engine = ENGINES[order.endpoint.engine]
+        template = engine.template(order.shape)
+        self._armed = _Armed(
+            order, engine, template, self._prompts[template.prompt], LoadClient(order, self._clock)
+        )
+
+    async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
+        """Carry out the armed order from `start_unix_ns` (the coordinator's clock) on."""
+        if self._armed is None:
+            raise AssertionError("run before arm")
+        armed, self._armed = self._armed, None
+        shift = _Shift(self.name, self._host, armed, desk, self._clock, offset)
+        self._run = asyncio.ensure_future(shift.work(start_unix_ns + offset.offset_ns))
+        try:
+            return await self._run
+        except asyncio.CancelledError:
+            return shift.summary(cancelled=True)
+        finally:
+            self._run = None
+            await armed.client.close()
+
+    async def cancel(self) -> None:
+        """Give the order up: open requests are closed (engines abort on disconnect) and recorded."""
+        if self._run is not None:
+            self._run.cancel()
+        if self._armed is not None:
+            await self._armed.client.close()
+            self._armed = None
+
+
+class _Armed:
+    """An order with everything prepared that does not depend on the start."""
+
+    def __init__(
+        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered, client: LoadClient
+    ) -> None:
+        self.order = order
+        self.engine = engine
+        self.template = template
+        self.prompts = prompts
+        self.client = client
+        self._bodies = {ticket: self._make(ticket) for ticket in range(min(order.slots, len(order.windows)))}
+
+    def body(self, ticket: int) -> bytes:
+        ready = self._bodies.pop(ticket, None)
+        return ready if ready is not None else self._make(ticket)
+
+    def _make(self, ticket: int) -> bytes:
+        start = int(self.order.windows[ticket])
+        prompt = self.prompts.slice(start, start + self.order.shape.input_tokens)
+        return self.template.render(self.order.rid(ticket), prompt)
+
+
+class _Shift:
+    """One order being carried out: slots, the ticket queue, the outgoing records."""
+
+    def __init__(self, name: str, host: str, armed: _Armed, desk: Desk, clock: Clock, offset: ClockOffset) -> None:
+        order = armed.order
+        self._name = name
+        self._armed = armed
+        self._order = order
+        self._desk = desk
+        self._clock = clock
+        self._tickets: deque[int] = deque()
+        self._lease_lock = asyncio.Lock()
+        self._drained = False
+        self._rows: list[dict[str, object]] = []
+        self._sent = 0
+        self._received = 0
+        self._rows_written = 0
+        self._output_tokens = 0
+        self._in_flight = 0
+        labels = {"worker": name, "phase": order.phase, **offset.to_metadata()}
+        metadata = part_metadata("requests", ClockAnchor.now(clock, host), **labels)
+        self._encoder = ArrowEncoder(REQUESTS, metadata)
+
+    async def work(self, start_unix_ns: int) -> WorkerSummary:
+        cancelled = False
+        await self._ship(self._encoder.start())
+        if self._order.slots:
+            await self._refill()
+        flusher = asyncio.ensure_future(self._flush_regularly())
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # a collection over tens of thousands of live objects shows up as TTFT
+        try:
+            await self._wait_until(start_unix_ns)
+            slots = [asyncio.ensure_future(self._slot()) for _ in range(self._order.slots)]
+            cancelled = await _gather_or_cancel(slots)
+        finally:
+            gc.enable()
+            gc.unfreeze()
+            flusher.cancel()
+            await asyncio.gather(flusher, return_exceptions=True)
+        await self._flush()
+        await self._ship(self._encoder.close())
+        return self.summary(cancelled=cancelled)
+
+    def summary(self, *, cancelled: bool) -> WorkerSummary:
+        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
+
+    async def _wait_until(self, start_unix_ns: int) -> None:
+        while (left_ns := start_unix_ns - self._clock.unix_ns()) > 0:
+            await asyncio.sleep(left_ns / 1e9 if left_ns > 2_000_000 else 0)
+
+    async def _slot(self) -> None:
+        """One unit of concurrency: send, wait for the end, send the next."""
+        while (ticket := await self._next_ticket()) is not None:
+            body = self._armed.body(ticket)
+            decoder = self._armed.engine.decoder(
+                self._order.shape, event_bytes_max=self._order.limits.event_bytes_max
+            )
+            self._sent += 1
+            self._in_flight += 1
+            exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
+            self._in_flight -= 1
+            self._received += 1
+            self._output_tokens += exchange.answer.output_tokens or 0
+            self._rows.append(record(self._order, self._name, ticket, exchange))
+            if exchange.failure is not None and exchange.failure.outcome == "cancelled":
+                return
+
+    async def _next_ticket(self) -> int | None:
+        if not self._tickets and not self._drained:
+            async with self._lease_lock:
+                if not self._tickets and not self._drained:
+                    await self._refill()
+        return self._tickets.popleft() if self._tickets else None
+
+    async def _refill(self) -> None:
+        order = self._order
+        tickets = await self._desk.lease(self._name, order.point_id, order.attempt, order.phase)
+        self._tickets.extend(tickets)
+        self._drained = not tickets
+
+    async def _flush_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self._flush()
+            await self._desk.heartbeat(self._name, self._in_flight, self._received, self._output_tokens)
+
+    async def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            await self._ship(self._encoder.encode(rows))
+            self._rows_written += len(rows)
+
+    async def _ship(self, data: bytes) -> None:
+        order = self._order
+        await self._desk.append(self._name, order.point_id, order.attempt, order.phase, data)
+
+
+async def _gather_or_cancel(tasks: list[asyncio.Task[None]]) -> bool:
+    """Wait for all slots; when we are cancelled, cancel them, let them make their records, say True.
+
+    A slot that raises is a bug of ours: the others are ended and the exception goes up.
+    """
+    if not tasks:
+        return False
+    try:
+        await asyncio.gather(*tasks)
+    except asyncio.CancelledError:
+        await _end(tasks)
+        return True
+    except BaseException:
+        await _end(tasks)
+        raise
+    return False
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,412 @@
+"""The coordinator: arm by arm, point by point, attempt by attempt, until each point has a verdict.
+
+A plain class on one event loop; `cluster/fleet.py` wraps it into a Ray actor. It owns the journal and
+the text windows, asks the procedure to carry attempts out and the checks to judge them, and commits.
+Nothing is committed before its parts are closed and its verdict is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+import raybench
+from raybench.corpus.tokens import TokenCorpus
+from raybench.corpus.windows import WindowLedger, WindowsExhausted
+from raybench.engines import ENGINES
+from raybench.engines.contract import Facts, Http, RequestShape
+from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
+from raybench.load.order import Endpoint
+from raybench.protocol.checks import Evidence, Finding, Verdict, judge
+from raybench.protocol.desk import OrderDesk
+from raybench.protocol.evidence import load_requests
+from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.procedure import Attempt, Observed, Procedure
+from raybench.protocol.progress import Progress
+from raybench.protocol.target import Sleep, Target
+from raybench.protocol.watch import ServerWatch
+from raybench.records.clock import Clock
+from raybench.records.journal import Journal
+from raybench.records.parts import PartFiles
+from raybench.records.rundir import RunDirectory, write_json
+from raybench.scenario.limits import merge_limits
+from raybench.scenario.plan import Point, make_plan
+from raybench.scenario.schema import Arm, Limits, Scenario, Workload
+
+MakeControl = Callable[[Endpoint, str | None], Http]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. status: complete | stopped | interrupted."""
+
+    status: Literal["complete", "stopped", "interrupted"]
+    accepted: int
+    void: int
+    skipped: int
+    missing: int
+    reason: str | None = None
+    exit_code: int = EXIT_OK
+
+
+@dataclass
+class History:
+    """What earlier invocations of this run already did, from its journal."""
+
+    committed: dict[str, str] = field(default_factory=dict)  # point_id -> verdict
+    attempts: dict[str, int] = field(default_factory=dict)
+    serial: int = 0
+
+    @classmethod
+    def of(cls, events: list[dict[str, object]]) -> History:
+        history = cls()
+        for event in events:
+            point_id = str(event.get("point_id"))
+            if event["event"] == "attempt_started":
+                history.attempts[point_id] = int(str(event["attempt"]))
+                history.serial = max(history.serial, int(str(event["serial"])))
+            elif event["event"] == "point_committed":
+                history.committed[point_id] = str(event["verdict"])
+        return history
+
+    def settled(self, point_id: str) -> bool:
+        """Accepted and skipped points stay; void ones are measured again on resume."""
+        return self.committed.get(point_id) in ("accepted", "skipped")
+
+
+class _Stop(Exception):
+    """A point is void and the scenario says `on_void: stop`."""
+
+    def __init__(self, reason: str, exit_code: int) -> None:
+        super().__init__(reason)
+        self.exit_code = exit_code
+
+
+class Coordinator:
+    """One run of one scenario."""
+
+    def __init__(
+        self,
+        *,
+        scenario: Scenario,
+        run_id: str,
+        run: RunDirectory,
+        journal: Journal,
+        history: History,
+        corpus: TokenCorpus,
+        ledger_dir: Path,
+        fleet: LoadFleet,
+        host: TargetHost,
+        files: PartFiles,
+        desk: OrderDesk,
+        make_control: MakeControl,
+        clock: Clock,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._scenario = scenario
+        self._run_id = run_id
+        self._run = run
+        self._journal = journal
+        self._history = history
+        self._corpus = corpus
+        self._ledger_dir = ledger_dir
+        self._fleet = fleet
+        self._host = host
+        self._files = files
+        self._desk = desk
+        self._make_control = make_control
+        self._clock = clock
+        self._sleep = sleep
+        self._verdicts: dict[str, str] = {}
+        declared = {name: _known_limits(arm) for name, arm in scenario.arms.items()}
+        self._planned = list(make_plan(scenario, declared).points)
+        self.progress = Progress(desk, clock, len(self._planned))
+
+    async def run(self) -> Outcome:
+        """Everything, to its end. Raises only for bugs and for a cluster that is gone."""
+        self._journal.append(
+            "run_started",
+            run_id=self._run_id,
+            raybench_version=raybench.__version__,
+            resumed=bool(self._history.serial),
+            workers=self._fleet.workers,
+            corpus={
+                "name": self._corpus.name,
+                "sha256": self._corpus.sha256,
+                "tokens": len(self._corpus.ids),
+            },
+        )
+        stop: _Stop | None = None
+        status: Literal["complete", "stopped", "interrupted"] = "complete"
+        try:
+            for arm_name, arm in self._scenario.arms.items():
+                await self._run_arm(arm_name, arm)
+        except _Stop as reached:
+            stop, status = reached, "stopped"
+        except asyncio.CancelledError:
+            status = "interrupted"
+            await self._fleet.cancel()
+        outcome = self._outcome(status, stop)
+        self._journal.append("run_ended", **asdict(outcome))
+        return outcome
+
+    async def _run_arm(self, arm_name: str, arm: Arm) -> None:
+        if all(self._history.settled(p.point_id) for p in self._planned if p.arm == arm_name):
+            for point in (p for p in self._planned if p.arm == arm_name):
+                self._settle(point, self._history.committed[point.point_id])
+            return
+        async with AsyncExitStack() as stack:
+            try:
+                target = await self._reach(arm_name, arm, stack)
+                facts = await target.facts()
+                points = self._plan_arm(arm_name, arm, facts)
+                await self._watch(target, facts, stack)
+            except TargetError as error:
+                self._journal.append("arm_failed", arm=arm_name, error=str(error))
+                raise _Stop(str(error), EXIT_TARGET) from error
+            procedure = self._procedure(target)
+            ledger = WindowLedger(
+                self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
+            )
+            stack.callback(ledger.close)
+            for point in points:
+                await self._run_point(point, target, procedure, ledger)
+
+    async def _reach(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> Target:
+        """The arm's engine, launched when the scenario says so, alive."""
+        url = arm.url
+        if url is None:
+            self.progress.arm_step(arm_name, "launch")
+            stack.push_async_callback(self._host.stop, arm_name)
+            url = await self._host.launch(arm_name, arm)
+            self._journal.append("arm_launched", arm=arm_name, url=url)
+        endpoint = Endpoint(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file)
+        urls = arm.control_urls or [url]
+        controls = [self._make_control(replace(endpoint, url=one), arm.admin_api_key_env) for one in urls]
+        for control in controls:
+            if hasattr(control, "close"):
+                stack.push_async_callback(control.close)
+        target = Target(arm_name, arm, ENGINES[arm.engine], endpoint, controls, self._clock, self._sleep)
+        self.progress.arm_step(arm_name, "alive")
+        await target.wait_alive(self._scenario.guards.alive_timeout_s)
+        return target
+
+    def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> list[Point]:
+        """The arm's points once more, now with what the engine said of itself."""
+        limits = merge_limits(_known_limits(arm), limits_of(facts))
+        write_json(self._run.arm(arm_name) / "facts.json", asdict(facts))
+        points = [p for p in make_plan(self._scenario, {arm_name: limits}).points if p.arm == arm_name]
+        self._replace_plan(arm_name, points)
+        self._journal.append(
+            "arm_ready",
+            arm=arm_name,
+            engine=facts.engine,
+            version=facts.version,
+            instance=facts.instance,
+            limits=limits.model_dump(mode="json"),
+        )
+        return points
+
+    def _replace_plan(self, arm_name: str, points: list[Point]) -> None:
+        """Put an arm's points, as its engine's facts make them, in the place of those declared."""
+        before = [p.arm for p in self._planned].index(arm_name) if points else 0
+        others = [p for p in self._planned if p.arm != arm_name]
+        self._planned = [*others[:before], *points, *others[before:]]
+        manifest = self._run.read_manifest()
+        write_json(self._run.manifest, {**manifest, "points": [asdict(point) for point in self._planned]})
+
+    async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> None:
+        """Start the monitors of this arm; they end with it."""
+        gpu = self._scenario.monitors.gpu
+        source = gpu.source if gpu.source != "auto" else ("sim" if target.arm.sim else "nvml")
+        if source != "none":
+            stack.push_async_callback(self._host.unwatch_gpus)
+            reason = await self._host.watch_gpus(target.arm_name, source, target.endpoint.url, gpu.interval_s)
+            self._journal.append("gpu_monitor", arm=target.arm_name, source=source, reason=reason)
+            if reason is not None and gpu.required:
+                raise TargetError("gpu_monitor", f"GPU data is required and not available: {reason}")
+        server = self._scenario.monitors.server
+        if server.enabled:
+            watch = ServerWatch(target, facts.instance, self._run, self._files, self._clock, server.interval_s)
+            await stack.enter_async_context(watch)
+
+    def _procedure(self, target: Target) -> Procedure:
+        return Procedure(
+            target=target,
+            fleet=self._fleet,
+            desk=self._desk,
+            journal=self._journal,
+            guards=self._scenario.guards,
+            load=self._scenario.load,
+            run_token=self._run_id[-8:],
+            on_step=lambda attempt, step: self.progress.step(attempt.point, attempt.number, step),
+        )
+
+    def _ledger_name(self, target: Target, facts: Facts) -> str:
+        """One ledger an instance; an engine that hides its restarts keeps one for ever, by address."""
+        if facts.instance is not None:
+            return f"{target.engine.name}-{facts.instance}"
+        return f"{target.engine.name}-" + "".join(c if c.isalnum() else "_" for c in target.endpoint.url)
+
+    async def _run_point(self, point: Point, target: Target, procedure: Procedure, ledger: WindowLedger) -> None:
+        if self._history.settled(point.point_id):
+            self._settle(point, self._history.committed[point.point_id])
+            return
+        if point.skip_reason is not None:
+            self._commit(point, None, "skipped", [point.skip_reason])
+            return
+        if renewed := await self._fleet.renew():
+            self._journal.append("workers_renewed", workers=renewed)
+        number, verdict, step_failed = await self._measure(point, target, procedure, ledger)
+        if verdict.decision == "accept":
+            self._commit(point, number, "accepted", [])
+            return
+        self._commit(point, number, "void", verdict.reasons)
+        if self._scenario.guards.on_void == "stop":
+            reason = f"{point.point_id} is void: {'; '.join(verdict.reasons)}"
+            raise _Stop(reason, EXIT_TARGET if step_failed else EXIT_NOT_ALL_VALID)
+
+    async def _measure(
+        self, point: Point, target: Target, procedure: Procedure, ledger: WindowLedger
+    ) -> tuple[int, Verdict, bool]:
+        """Attempts until one is accepted or none is left: (attempt number, verdict, a step failed)."""
+        guards = self._scenario.guards
+        number = self._history.attempts.get(point.point_id, 0)
+        verdict = Verdict("void", (), {})
+        step_failed = False
+        for left in reversed(range(guards.attempts_max)):
+            number += 1
+            try:
+                attempt = self._prepare(point, number, ledger)
+                observed = await procedure.carry_out(attempt)
+                evidence = await self._evidence(attempt, target, observed)
+                verdict = judge(evidence, guards, attempts_left=left)
+            except WindowsExhausted as error:
+                verdict = _void(
+                    "text_exhausted", f"not cold: no unused text is left for this server ({error})", verdict
+                )
+            except TargetError as error:
+                verdict, step_failed = _void(f"{error.step}_failed", str(error), None), True
+            except asyncio.CancelledError:
+                self._journal.append("attempt_interrupted", point_id=point.point_id, attempt=number)
+                raise
+            self._journal.append("verdict", point_id=point.point_id, attempt=number, **verdict.as_record())
+            if verdict.decision != "retry":
+                break
+        return number, verdict, step_failed
+
+    def _prepare(self, point: Point, number: int, ledger: WindowLedger) -> Attempt:
+        """Text that this server instance has never been sent, written into the ledger first."""
+        workload = self._workload(point)
+        prewarm = workload.prewarm_requests
+        prewarm = self._scenario.guards.prewarm_requests if prewarm is None else prewarm
+        purpose = f"{self._run_id} {point.point_id} attempt {number}"
+        ids, length = self._corpus.ids, point.input_tokens
+        warm = ledger.take(ids, prewarm, length, f"{purpose} prewarm") if prewarm else np.zeros(0, np.int64)
+        windows = ledger.take(ids, point.requests, length, f"{purpose} load")
+        self._history.serial += 1
+        self._journal.append(
+            "attempt_started",
+            point_id=point.point_id,
+            attempt=number,
+            serial=self._history.serial,
+            windows={"load": _span(windows), "prewarm": _span(warm)},
+        )
+        arm = self._scenario.arms[point.arm]
+        shape = RequestShape(
+            route=arm.effective_route,
+            input_tokens=point.input_tokens,
+            output_tokens=point.output_tokens,
+            model=arm.model,
+            temperature=workload.temperature,
+            ignore_eos=workload.ignore_eos,
+            stream=workload.stream,
+            extra_body=dict(arm.extra_body),
+        )
+        return Attempt(point, number, self._history.serial, shape, windows, warm)
+
+    async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
+        """The records as they are on disk, and what the steps saw."""
+        requests, torn = load_requests(self._run, attempt.point.point_id, attempt.number)
+        gpu = self._scenario.monitors.gpu
+        return Evidence(
+            point=attempt.point,
+            requests=requests,
+            before=observed.before,
+            after=observed.after,
+            lost_workers=observed.load.lost,
+            torn_parts=torn,
+            prompt_is_ids=target.engine.template(attempt.shape).prompt == "ids",
+            ignore_eos=attempt.shape.ignore_eos,
+            flush_reply=observed.flush_reply,
+            clock_uncertainty_ms=observed.clock_uncertainty_ms,
+            gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
+            gpu_required=gpu.required,
+        )
+
+    def _workload(self, point: Point) -> Workload:
+        return next(w for w in self._scenario.workloads if w.name == point.workload)
+
+    def _commit(self, point: Point, attempt: int | None, verdict: str, reasons: list[str]) -> None:
+        self._journal.append(
+            "point_committed",
+            point_id=point.point_id,
+            attempt=attempt,
+            verdict=verdict,
+            reason="; ".join(reasons) or None,
+        )
+        self._settle(point, verdict)
+
+    def _settle(self, point: Point, verdict: str) -> None:
+        self._verdicts[point.point_id] = verdict
+        self.progress.point_done(point, verdict)
+
+    def _outcome(self, status: Literal["complete", "stopped", "interrupted"], stop: _Stop | None) -> Outcome:
+        verdicts = list(self._verdicts.values())
+        counts = {name: verdicts.count(name) for name in ("accepted", "void", "skipped")}
+        missing = len(self._planned) - len(verdicts)
+        code = EXIT_OK if status == "complete" and not counts["void"] and not missing else EXIT_NOT_ALL_VALID
+        return Outcome(
+            status,
+            **counts,
+            missing=missing,
+            reason=None if stop is None else str(stop),
+            exit_code=code if stop is None else stop.exit_code,
+        )
+
+
+def limits_of(facts: Facts) -> Limits:
+    """What the engine says it can hold."""
+    return Limits(
+        max_running_requests=facts.max_running_requests,
+        kv_pool_tokens=facts.kv_pool_tokens,
+        context_tokens=facts.context_tokens,
+        max_input_tokens=facts.max_input_tokens,
+        page_tokens=facts.page_tokens,
+    )
+
+
+def _known_limits(arm: Arm) -> Limits:
+    from raybench.scenario.limits import declared_limits
+
+    return declared_limits(arm)
+
+
+def _void(code: str, message: str, earlier: Verdict | None) -> Verdict:
+    """A void verdict made of one finding, after those of an earlier attempt where they are the cause."""
+    findings = () if earlier is None else earlier.findings
+    rates: Mapping[str, float | None] = {} if earlier is None else earlier.hit_rates
+    return Verdict("void", (*findings, Finding(code, "void", message)), rates)
+
+
+def _span(windows: np.ndarray) -> dict[str, int] | None:
+    """Where in the corpus the windows begin: lowest, highest, how many."""
+    if not len(windows):
+        return None
+    return {"first": int(windows.min()), "last": int(windows.max()), "count": len(windows)}

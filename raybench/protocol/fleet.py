@@ -1,0 +1,64 @@
+"""The hands of the coordinator, as it sees them: load workers, monitors, a launcher on the target host.
+
+Interfaces only. `cluster/fleet.py` fills them with Ray actors; tests fill them with plain objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from raybench.load.order import Order, WorkerSummary
+from raybench.records.clock import ClockOffset
+from raybench.scenario.schema import Arm
+
+
+@dataclass(frozen=True)
+class FleetResult:
+    """What became of one set of orders. lost: worker -> why it is gone."""
+
+    start_unix_ns: int
+    end_unix_ns: int
+    summaries: tuple[WorkerSummary, ...]
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+
+class LoadFleet(Protocol):
+    """All load workers, in a fixed order."""
+
+    @property
+    def workers(self) -> list[str]: ...
+
+    async def renew(self) -> list[str]:
+        """Replace lost workers; the names of the new ones. Raises ClusterError when it cannot."""
+
+    async def offsets(self) -> dict[str, ClockOffset]:
+        """Each worker's clock against the coordinator's, measured now; lost workers are left out."""
+
+    async def execute(
+        self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
+    ) -> FleetResult:
+        """Arm all, start them at one agreed time, wait for all."""
+
+    async def cancel(self) -> None:
+        """Give up the orders under way."""
+
+
+class TargetHost(Protocol):
+    """What happens on the host of the serving engine."""
+
+    async def launch(self, arm_name: str, arm: Arm) -> str:
+        """Start the arm's engine there; its URL. Raises TargetError."""
+
+    async def stop(self, arm_name: str) -> None:
+        """Stop what `launch` started; nothing when nothing runs."""
+
+    async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
+        """Start the GPU monitor; None, or the reason why there is no GPU data."""
+
+    async def gpu_reason(self) -> str | None:
+        """Why GPU data is missing or incomplete at this moment; None when all is well."""
+
+    async def unwatch_gpus(self) -> None:
+        """End the monitor and close its part file."""

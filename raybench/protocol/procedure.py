@@ -1,0 +1,184 @@
+"""The procedure of a point (design section 4): one attempt, step by step, each step journalled.
+
+Runs in the coordinator, one object an arm. Order matters and is asserted by a test: alive, idle,
+prewarm with other text, idle, flush, counters, load, counters. Checking is in `checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from raybench.engines.contract import RequestShape
+from raybench.errors import TargetError
+from raybench.load.leases import split_slots
+from raybench.load.order import Order
+from raybench.protocol.checks import ServerView
+from raybench.protocol.desk import OrderDesk
+from raybench.protocol.fleet import FleetResult, LoadFleet
+from raybench.protocol.target import Target
+from raybench.records.clock import ClockOffset
+from raybench.records.journal import Journal
+from raybench.scenario.plan import Point
+from raybench.scenario.schema import Guards, Load
+
+Windows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a point, with the text that it may send. serial: unique in the run, for rids."""
+
+    point: Point
+    number: int
+    serial: int
+    shape: RequestShape
+    windows: Windows
+    prewarm_windows: Windows
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the steps saw, beside the records in the part files."""
+
+    before: ServerView
+    after: ServerView
+    load: FleetResult
+    flush_reply: str | None
+    clock_uncertainty_ms: float
+
+
+class Procedure:
+    """The steps of an attempt against one target."""
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        fleet: LoadFleet,
+        desk: OrderDesk,
+        journal: Journal,
+        guards: Guards,
+        load: Load,
+        run_token: str,
+        on_step: Callable[[Attempt, str], None],
+    ) -> None:
+        self._target = target
+        self._fleet = fleet
+        self._desk = desk
+        self._journal = journal
+        self._guards = guards
+        self._load = load
+        self._run_token = run_token
+        self._on_step = on_step
+        self._uncertainty_ms = 0.0
+
+    async def carry_out(self, attempt: Attempt) -> Observed:
+        """All steps of one attempt. Raises TargetError when a step cannot be done within its limit."""
+        guards, target = self._guards, self._target
+        async with self._step(attempt, "alive"):
+            await target.wait_alive(guards.alive_timeout_s)
+        await self._idle(attempt)
+        if len(attempt.prewarm_windows):
+            async with self._step(attempt, "prewarm") as detail:
+                result = await self._send(attempt, "prewarm", attempt.prewarm_windows)
+                detail["sent"] = sum(summary.sent for summary in result.summaries)
+                detail["lost"] = dict(result.lost)
+            await self._idle(attempt)
+        flush_reply = None
+        if guards.flush:
+            async with self._step(attempt, "flush") as detail:
+                flush_reply = detail["reply"] = await target.flush(guards)
+        async with self._step(attempt, "counters_before") as detail:
+            before = detail["view"] = await target.view()
+        async with self._step(attempt, "load") as detail:
+            result = await self._send(attempt, "load", attempt.windows)
+            detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
+            detail["sent"] = sum(summary.sent for summary in result.summaries)
+            detail["lost"] = dict(result.lost)
+        where = {"point_id": attempt.point.point_id, "attempt": attempt.number}
+        self._journal.append("load_started", **where, unix_ns=result.start_unix_ns)
+        self._journal.append("load_ended", **where, unix_ns=result.end_unix_ns)
+        async with self._step(attempt, "counters_after") as detail:
+            expected = sum(summary.sent for summary in result.summaries)
+            after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
+        return Observed(before, after, result, flush_reply, self._uncertainty_ms)
+
+    async def _idle(self, attempt: Attempt) -> None:
+        guards = self._guards
+        async with self._step(attempt, "idle") as detail:
+            known = await self._target.wait_idle(guards.idle_timeout_s, guards.idle_stable_s)
+            detail["source"] = "engine" if known else "unknown"
+
+    async def _send(self, attempt: Attempt, phase: str, windows: Windows) -> FleetResult:
+        """Spread the windows over the workers and let them run; the same concurrency cap in any phase."""
+        workers = self._fleet.workers
+        concurrency = min(attempt.point.concurrency, len(windows))
+        slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
+        offsets = await self._fleet.offsets()
+        self._note_clocks(attempt, phase, offsets)
+        self._desk.open(attempt.point.point_id, attempt.number, phase, len(windows), slots)
+        orders = {
+            worker: Order(
+                point_id=attempt.point.point_id,
+                attempt=attempt.number,
+                phase=phase,
+                endpoint=self._target.endpoint,
+                shape=attempt.shape,
+                limits=self._load.request,
+                slots=share,
+                windows=windows,
+                rid_prefix=f"rb-{self._run_token}-{attempt.serial:05d}-{phase[0]}",
+                keep_chunks=self._load.keep_chunks,
+            )
+            for worker, share in slots.items()
+        }
+        try:
+            return await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
+        finally:
+            self._desk.close()
+
+    def _note_clocks(self, attempt: Attempt, phase: str, offsets: dict[str, ClockOffset]) -> None:
+        self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
+        for worker, offset in offsets.items():
+            self._journal.append(
+                "clock",
+                point_id=attempt.point.point_id,
+                attempt=attempt.number,
+                phase=phase,
+                when="start",
+                worker=worker,
+                offset_ns=offset.offset_ns,
+                uncertainty_ns=offset.uncertainty_ns,
+            )
+
+    @asynccontextmanager
+    async def _step(self, attempt: Attempt, name: str) -> AsyncIterator[dict[str, object]]:
+        """Journal a step with its duration and what it found; a failed one with the engine's word."""
+        detail: dict[str, object] = {}
+        where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "step": name}
+        self._on_step(attempt, name)
+        clock = self._target.clock
+        begin_ns = clock.monotonic_ns()
+        try:
+            yield detail
+        except TargetError as error:
+            seconds = (clock.monotonic_ns() - begin_ns) / 1e9
+            self._journal.append("step", **where, status="failed", seconds=seconds, error=str(error))
+            raise
+        seconds = (clock.monotonic_ns() - begin_ns) / 1e9
+        self._journal.append("step", **where, status="done", seconds=seconds, **_plain(detail))
+
+
+def _plain(detail: dict[str, object]) -> dict[str, object]:
+    """Server views as plain JSON; everything else is plain already."""
+    plain = dict(detail)
+    view = plain.pop("view", None)
+    if isinstance(view, ServerView):
+        plain["instance"] = view.instance
+        plain["counters"] = None if view.counters is None else vars(view.counters)
+    return plain

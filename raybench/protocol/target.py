@@ -1,0 +1,145 @@
+"""One arm's serving engine as the procedure sees it: control calls with their waits and limits.
+
+Runs in the coordinator. Every wait has a limit and ends in a TargetError that names the step and the
+engine's last word. No call here generates a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http
+from raybench.errors import TargetError
+from raybench.load.order import Endpoint
+from raybench.protocol.checks import ServerView
+from raybench.records.clock import Clock
+from raybench.scenario.schema import Arm, Guards
+
+Sleep = Callable[[float], Awaitable[object]]
+
+#: Pause between two looks at the engine while waiting for it.
+POLL_S = 0.2
+
+
+@dataclass
+class Target:
+    """An engine under test. `controls` are the control clients of all its server URLs, at least one:
+    behind a router each worker is flushed and asked by itself."""
+
+    arm_name: str
+    arm: Arm
+    engine: Engine
+    endpoint: Endpoint
+    controls: list[Http]
+    clock: Clock
+    sleep: Sleep
+
+    async def wait_alive(self, timeout_s: float) -> None:
+        """Until the passive probe answers on every URL."""
+        for http in self.controls:
+
+            async def look(http: Http = http) -> str | None:
+                reply = await self.engine.alive(http)
+                return None if reply.ok else reply.summary
+
+            await self._until(look, "alive", timeout_s, POLL_S)
+
+    async def wait_idle(self, timeout_s: float, stable_s: float) -> bool:
+        """Until running = queued = 0 on every URL for `stable_s`; False when the engine cannot tell."""
+        idle_since_ns: int | None = None
+        known = True
+
+        async def look() -> str | None:
+            nonlocal idle_since_ns, known
+            busy = []
+            for http in self.controls:
+                state = await self.engine.queue(http)
+                if state is None:
+                    known = False
+                elif not state.idle:
+                    busy.append(f"running {state.running}, queued {state.queued}")
+            if busy:
+                idle_since_ns = None
+                return "; ".join(busy)
+            now = self.clock.monotonic_ns()
+            idle_since_ns = now if idle_since_ns is None else idle_since_ns
+            stable = not known or now - idle_since_ns >= stable_s * 1e9
+            return None if stable else f"idle, not yet for {stable_s:g} s"
+
+        await self._until(look, "idle", timeout_s, POLL_S)
+        return known
+
+    async def flush(self, guards: Guards) -> str:
+        """Empty the prefix cache on every URL; the engine's last word. One flush at a time.
+
+        A refusal means wait and try again until the limit; an engine without a flush is an error,
+        since `guards.flush` asked for one.
+        """
+        last = ""
+        for http in self.controls:
+
+            async def look(http: Http = http) -> str | None:
+                nonlocal last
+                result = await self.engine.flush(http, timeout_s=guards.flush_timeout_s)
+                last = result.reply.summary
+                if result.unsupported:
+                    raise TargetError(
+                        "flush",
+                        f"{self.arm_name} has no cache flush to offer ({last}); enable it on the server, or write"
+                        " `guards: {flush: false}` and rely on fresh text and the hit check",
+                    )
+                return None if result.accepted else last
+
+            await self._until(look, "flush", guards.flush_timeout_s, guards.flush_retry_s)
+        return last
+
+    async def view(self) -> ServerView:
+        """Identity and counters now, counters summed over the URLs."""
+        facts = await self.facts()
+        scrapes = [await self.engine.scrape(http) for http in self.controls]
+        known = [scrape[0] for scrape in scrapes if scrape is not None]
+        return ServerView(facts.instance, _sum(known) if len(known) == len(scrapes) else None)
+
+    async def view_after(self, before: ServerView, requests: int, settle_s: float) -> ServerView:
+        """`view`, once the counters have caught up with `requests` or `settle_s` are over.
+
+        Engines move some counters a moment after the last byte has left.
+        """
+        end_ns = self.clock.monotonic_ns() + int(settle_s * 1e9)
+        while True:
+            after = await self.view()
+            counted = _delta(before.counters, after.counters)
+            if counted is None or counted >= requests or self.clock.monotonic_ns() >= end_ns:
+                return after
+            await self.sleep(POLL_S)
+
+    async def facts(self) -> Facts:
+        return await self.engine.facts(self.controls[0])
+
+    async def gauges(self) -> tuple[Counters, Gauges] | None:
+        return await self.engine.scrape(self.controls[0])
+
+    async def _until(
+        self, look: Callable[[], Awaitable[str | None]], step: str, timeout_s: float, pause_s: float
+    ) -> None:
+        """Look again until there is nothing to wait for; `look` says what is in the way."""
+        end_ns = self.clock.monotonic_ns() + int(timeout_s * 1e9)
+        while (obstacle := await look()) is not None:
+            if self.clock.monotonic_ns() >= end_ns:
+                raise TargetError(step, f"{self.arm_name} not within {timeout_s:g} s: {obstacle}")
+            await self.sleep(pause_s)
+
+
+def _sum(counters: list[Counters]) -> Counters:
+    def total(name: str) -> float | None:
+        values = [getattr(one, name) for one in counters]
+        return None if None in values or not values else float(sum(values))
+
+    return Counters(**{name: total(name) for name in Counters.__dataclass_fields__})
+
+
+def _delta(before: Counters | None, after: Counters | None) -> float | None:
+    if before is None or after is None or before.requests is None or after.requests is None:
+        return None
+    return after.requests - before.requests

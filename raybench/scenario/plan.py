@@ -1,0 +1,128 @@
+"""Scenario + limits -> the points to measure, the points that cannot be, and the corpus windows needed.
+
+Pure. Nothing is contacted: limits are what the scenario declares, what a simulated profile is known to
+hold, and what a caller has read from the engine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from raybench.scenario.limits import active_limit, declared_limits, merge_limits, queueing, structural_skip
+from raybench.scenario.schema import Limits, Scenario, Workload
+
+
+@dataclass(frozen=True)
+class Point:
+    """One arm x workload x concurrency: a row of every table, measured or skipped.
+
+    requests and prewarm_requests are those of one attempt. active_limit and queueing are None when the
+    target's limits are not known. skip_reason: why the target cannot hold it; None for a point to measure.
+    """
+
+    point_id: str
+    arm: str
+    workload: str
+    concurrency: int
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    active_limit: int | None
+    queueing: bool | None
+    skip_reason: str | None
+    prewarm_requests: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All points in the order of measurement, skips included.
+
+    windows: arm -> input tokens -> corpus windows (requests with different text) that the arm's server
+    is sent if every point needs all its attempts, prewarm included. Arms may use the same text.
+    """
+
+    points: tuple[Point, ...]
+    windows: Mapping[str, Mapping[int, int]]
+
+    @property
+    def measured(self) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.skip_reason is None)
+
+    @property
+    def skipped(self) -> tuple[Point, ...]:
+        return tuple(point for point in self.points if point.skip_reason is not None)
+
+
+def point_id(arm: str, workload: str, concurrency: int) -> str:
+    """`arm/workload/c64`: the point's name in every file, and its folder under `parts/`."""
+    return f"{arm}/{workload}/c{concurrency}"
+
+
+def make_plan(scenario: Scenario, limits: Mapping[str, Limits] | None = None) -> Plan:
+    """Arm by arm, workloads and concurrencies in the order of the file.
+
+    limits: what was read from the engines, by arm; it wins over what the scenario declares.
+    """
+    points: list[Point] = []
+    windows: dict[str, dict[int, int]] = {}
+    for arm, settings in scenario.arms.items():
+        known = merge_limits(declared_limits(settings), (limits or {}).get(arm, Limits()))
+        of_arm = [
+            _point(scenario, arm, workload, concurrency, known)
+            for workload in scenario.points_of(arm)
+            for concurrency in workload.concurrency
+        ]
+        points += of_arm
+        windows[arm] = _windows(of_arm, scenario.guards.attempts_max)
+    return Plan(tuple(points), windows)
+
+
+def _point(scenario: Scenario, arm: str, workload: Workload, concurrency: int, limits: Limits) -> Point:
+    return Point(
+        point_id=point_id(arm, workload.name, concurrency),
+        arm=arm,
+        workload=workload.name,
+        concurrency=concurrency,
+        requests=workload.request_count(concurrency),
+        input_tokens=workload.input_tokens,
+        output_tokens=workload.output_tokens,
+        active_limit=active_limit(limits, workload.input_tokens, workload.output_tokens),
+        queueing=queueing(limits, workload, concurrency),
+        skip_reason=structural_skip(limits, workload, concurrency),
+        prewarm_requests=scenario.prewarm_requests_of(workload),
+    )
+
+
+def _windows(points: list[Point], attempts: int) -> dict[int, int]:
+    needed: Counter[int] = Counter()
+    for point in points:
+        if point.skip_reason is None:
+            needed[point.input_tokens] += attempts * (point.requests + point.prewarm_requests)
+    return dict(needed)
+
+
+def plan_table(plan: Plan) -> list[dict[str, str]]:
+    """The plan as rows of text, one a point, ready to be drawn: column -> cell."""
+    return [
+        {
+            "arm": point.arm,
+            "workload": point.workload,
+            "input": str(point.input_tokens),
+            "output": str(point.output_tokens),
+            "concurrency": str(point.concurrency),
+            "requests": str(point.requests) if point.skip_reason is None else "-",
+            "active limit": "not known" if point.active_limit is None else str(point.active_limit),
+            "note": _note(point),
+        }
+        for point in plan.points
+    ]
+
+
+def _note(point: Point) -> str:
+    if point.skip_reason is not None:
+        return f"skipped: {point.skip_reason}"
+    if point.queueing is None:
+        return "queueing not known"
+    return "queueing" if point.queueing else ""

@@ -1,0 +1,123 @@
+"""Ties the engine to wall time: one timer that fires when the next step ends, and wakes the answers.
+
+A turn handles all steps that ended meanwhile, so steps shorter than a millisecond are batched, and so is
+everything while the process is short of CPU. Runs in the simulator's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from raybench.sim.clock import VirtualClock
+from raybench.sim.engine import Engine
+from raybench.sim.request import Request
+
+#: Shortest pause between two turns, in seconds.
+TURN_S_MIN = 0.001
+#: Requests remembered for /sim/state.
+ARRIVALS_MAX = 100_000
+
+
+@dataclass(slots=True)
+class Arrival:
+    """The truth about one request of a client. first_page: a hash of the ids of its first page."""
+
+    rid: str
+    unix_s: float
+    input_tokens: int
+    first_page: str
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    retractions: int = 0
+    finish: str | None = None
+
+
+class Driver:
+    """Submits, aborts and wakes. `arrivals` are the clients' requests, oldest first."""
+
+    def __init__(self, engine: Engine, clock: VirtualClock) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.arrivals: deque[Arrival] = deque(maxlen=ARRIVALS_MAX)
+        #: time.monotonic() of the last turn that gave out a token.
+        self.last_output_s = 0.0
+        self._streams: dict[str, tuple[asyncio.Event, Arrival]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __contains__(self, rid: str) -> bool:
+        """Whether a request of this id is being answered."""
+        return rid in self._streams
+
+    def warm_up(self, request: Request) -> None:
+        """Carry out a request at once, before anything is served; virtual time goes on past it."""
+        self.engine.submit(request, self.engine.now)
+        while (end := self.engine.next_time) is not None:
+            self.engine.advance(end)
+        self.clock.skip(self.engine.now)
+
+    def submit(self, request: Request) -> asyncio.Event:
+        """Hand over a request; the event is set whenever it has news, and at once if it was refused."""
+        now = self.clock.now()
+        page = np.ascontiguousarray(request.prompt[: self.engine.profile.page_tokens], dtype=np.uint32)
+        first_page = hashlib.blake2b(page.tobytes(), digest_size=8).hexdigest()
+        arrival = Arrival(request.rid, self.clock.unix(now), len(request.prompt), first_page)
+        if not request.internal:
+            self.arrivals.append(arrival)
+        news = asyncio.Event()
+        self._streams[request.rid] = news, arrival
+        self.engine.submit(request, now)
+        if request.finish is not None:
+            news.set()
+        elif self._timer is None:
+            self._set_timer(0.0)
+        return news
+
+    def abort(self, prefix: str) -> None:
+        """End all requests whose id begins with `prefix`."""
+        self._wake(self.engine.abort(prefix, self.clock.now()))
+        self._plan_turn()
+
+    def leave(self, request: Request) -> None:
+        """The answer is over. If the request is still inside, its client went away: end it."""
+        if request.finish is None:
+            self.engine.cancel(request, self.clock.now())
+            self._plan_turn()
+        _, arrival = self._streams.pop(request.rid)
+        assert request.finish is not None
+        arrival.output_tokens = request.output
+        arrival.cached_tokens = request.cached
+        arrival.retractions = request.retractions
+        arrival.finish = request.finish.kind
+
+    def close(self) -> None:
+        """No turn any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _turn(self) -> None:
+        touched = self.engine.advance(self.clock.now())
+        if touched:
+            self.last_output_s = time.monotonic()
+            self._wake(touched)
+        self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        self.close()
+        end = self.engine.next_time
+        if end is not None:
+            self._set_timer(max(self.clock.wall(end - self.clock.now()), TURN_S_MIN))
+
+    def _set_timer(self, delay_s: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
+
+    def _wake(self, requests: list[Request]) -> None:
+        for request in requests:
+            if request.rid in self._streams:
+                self._streams[request.rid][0].set()

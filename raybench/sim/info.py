@@ -1,0 +1,210 @@
+"""What the simulated engine says of itself: `/server_info`, `/model_info`, `/v1/models`, `/v1/loads`.
+
+The same keys, in the same order, as SGLang 0.5.23; of the hundreds of server arguments those that
+tell something about a deployment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from raybench.scenario.schema import Sim
+from raybench.sim.clock import VirtualClock
+from raybench.sim.engine import Engine
+
+VERSION = "0.5.23"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What is fixed when the server starts. `random_seed` and the start-up times differ from start to start."""
+
+    sim: Sim
+    host: str
+    port: int
+    pid: int
+    random_seed: int
+    startup_s: float
+
+
+def server_info(engine: Engine, identity: Identity, clock: VirtualClock) -> dict[str, object]:
+    arguments = _server_arguments(engine, identity)
+    startup = _startup_time(identity)
+    hicache = bool(engine.pool.host.capacity)
+    return arguments | {
+        "launch_command": f"--model-path {engine.profile.model} --port {identity.port} --enable-metrics",
+        "status": "ready",
+        "max_total_num_tokens": engine.profile.kv_pool_tokens,
+        "max_req_input_len": engine.profile.input_tokens_max,
+        "startup_time": startup | {"tokenizer_e2e": identity.startup_s},
+        "hicache_object_layout": {"enabled": hicache, "page_size": engine.profile.page_tokens},
+        "kv_events": None,
+        "internal_states": [arguments | _internal_state(engine, startup)],
+        "version": VERSION,
+        "frontend": "python",
+    }
+
+
+def model_info(engine: Engine) -> dict[str, object]:
+    return {
+        "model_path": engine.profile.model,
+        "served_model_name": engine.profile.model,
+        "tokenizer_path": engine.profile.model,
+        "is_generation": True,
+        "preferred_sampling_params": None,
+        "weight_version": "default",
+        "load_format": "auto",
+        "reasoning_parser": None,
+        "tool_call_parser": None,
+        "disaggregation_mode": "null",
+        "has_image_understanding": False,
+        "has_audio_understanding": False,
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+    }
+
+
+def models(engine: Engine, unix_s: float) -> dict[str, object]:
+    name = engine.profile.model
+    model = {"id": name, "object": "model", "created": int(unix_s), "owned_by": "sglang", "root": name}
+    return {
+        "object": "list",
+        "data": [model | {"parent": None, "max_model_len": engine.profile.context_tokens}],
+    }
+
+
+def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, object]:
+    """The live state. `include` names sections beside the core: memory, spec, disagg, queues, or all."""
+    profile, gauges, memory = engine.profile, engine.gauges(), engine.profile.memory
+    pending = engine.pending_tokens()
+    load: dict[str, object] = {
+        "timestamp": unix_s,
+        "dp_rank": 0,
+        "num_running_reqs": gauges.running,
+        "num_waiting_reqs": gauges.queued,
+        "num_waiting_uncached_tokens": pending,
+        "num_used_tokens": gauges.used_tokens,
+        "num_total_tokens": gauges.used_tokens + pending,
+        "num_active_tokens": gauges.used_tokens + pending,
+        "num_prealloc_ready_tokens": 0,
+        "max_total_num_tokens": profile.kv_pool_tokens,
+        "max_running_requests": profile.max_running_requests,
+        "token_usage": round(gauges.usage, 4),
+        "gen_throughput": round(engine.tally.gauges.gen_throughput, 2),
+        "cache_hit_rate": round(engine.tally.gauges.cache_hit_rate, 4),
+        "utilization": 0.0,
+        "total_prefill_uncached_tokens": engine.tally.counts["realtime", "prefill_compute"],
+        "total_prefill_busy_us": int(engine.tally.seconds["prefill"] * 1e6),
+    }
+    sections: dict[str, tuple[str, dict[str, object]]] = {
+        "memory": (
+            "memory",
+            {
+                "weight_gb": memory.weight_gb,
+                "kv_cache_gb": memory.kv_cache_gb,
+                "graph_gb": memory.graph_gb,
+                "token_capacity": profile.kv_pool_tokens,
+            },
+        ),
+        "disagg": ("disaggregation", {"mode": "null"}),
+        "queues": (
+            "queues",
+            {"waiting": gauges.queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
+        ),
+    }
+    if profile.speculation is not None:
+        spec = {"accept_length": engine.tally.accept_length, "accept_rate": engine.tally.accept_rate}
+        sections["spec"] = ("speculative", dict(spec))
+    load |= dict(section for name, section in sections.items() if "all" in include or name in include)
+    return {
+        "timestamp": datetime.fromtimestamp(unix_s, UTC).isoformat(),
+        "version": VERSION,
+        "accelerator": memory.name,
+        "num_accelerators": memory.devices,
+        "loads": [load],
+    }
+
+
+def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
+    profile, speculation = engine.profile, engine.profile.speculation
+    return {
+        "model_path": profile.model,
+        "tokenizer_path": profile.model,
+        "skip_tokenizer_init": False,
+        "context_length": profile.context_tokens,
+        "dtype": "auto",
+        "quantization": None,
+        "kv_cache_dtype": profile.kv_cache_dtype,
+        "mem_fraction_static": profile.mem_fraction_static,
+        "max_running_requests": profile.max_running_requests,
+        "max_queued_requests": None,
+        "max_total_tokens": None,
+        "chunked_prefill_size": profile.chunk_tokens,
+        "max_prefill_tokens": 16_384,
+        "schedule_policy": "fcfs",
+        "schedule_conservativeness": 1.0,
+        "page_size": profile.page_tokens,
+        "radix_eviction_policy": "lru",
+        "disable_radix_cache": not profile.radix_cache,
+        "disable_overlap_schedule": False,
+        "tp_size": profile.tensor_parallel,
+        "pp_size": profile.pipeline_stages,
+        "dp_size": 1,
+        "device": "cuda",
+        "random_seed": identity.random_seed,
+        "host": identity.host,
+        "port": identity.port,
+        "api_key": None,
+        "admin_api_key": None,
+        "served_model_name": profile.model,
+        "weight_version": "default",
+        "enable_cache_report": True,
+        "stream_interval": 1,
+        "stream_response_default_include_usage": False,
+        "incremental_streaming_output": identity.sim.incremental,
+        "enable_metrics": True,
+        "enable_metrics_for_all_schedulers": False,
+        "decode_log_interval": 40,
+        "cuda_graph_max_bs_decode": profile.graph_batch_max,
+        "disable_cuda_graph": False,
+        "speculative_algorithm": None if speculation is None else speculation.algorithm,
+        "speculative_num_steps": None if speculation is None else speculation.steps,
+        "speculative_eagle_topk": None if speculation is None else 1,
+        "speculative_num_draft_tokens": None if speculation is None else speculation.draft_tokens,
+        "enable_hierarchical_cache": bool(engine.pool.host.capacity),
+        "hicache_ratio": engine.pool.host.capacity / engine.pool.pages or 2.0,
+        "hicache_size": 0,
+        "hicache_write_policy": "write_through",
+        "hicache_storage_backend": None,
+        "disaggregation_mode": "null",
+    }
+
+
+def _startup_time(identity: Identity) -> dict[str, object]:
+    return {
+        "load_weight": identity.startup_s * 0.1,
+        "kv_cache_allocation": identity.startup_s * 0.2,
+        "scheduler_e2e": identity.startup_s * 0.9,
+    }
+
+
+def _internal_state(engine: Engine, startup: dict[str, object]) -> dict[str, object]:
+    profile, memory = engine.profile, engine.profile.memory
+    state: dict[str, object] = {
+        "world_size": profile.tensor_parallel * profile.pipeline_stages,
+        "startup_time": startup,
+        "effective_max_running_requests_per_dp": profile.max_running_requests,
+        "last_gen_throughput": engine.tally.gauges.gen_throughput,
+        "memory_usage": {
+            "weight": memory.weight_gb,
+            "kvcache": memory.kv_cache_gb,
+            "startup_available": (memory.total_mib - memory.idle_mib) / 1024,
+            "token_capacity": profile.kv_pool_tokens,
+            "token_capacity_swa": None,
+            "graph": {"decode": memory.graph_gb},
+        },
+    }
+    if engine.tally.accept_length:
+        state["avg_spec_accept_length"] = engine.tally.accept_length
+    return state

@@ -1,0 +1,134 @@
+"""Bytes of SGLang's OpenAI routes: chunks, plain answers, usage, errors. As version 0.5.23 sends them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import orjson
+
+from raybench.sim.asking import Ask
+from raybench.sim.request import Request
+from raybench.sim.tokens import TokenRing
+
+Kind = Literal["chat", "completion"]
+
+
+class OpenAIWire:
+    """One answer of one of the two routes. `created` is unix seconds."""
+
+    def __init__(self, kind: Kind, ask: Ask, ring: TokenRing, created: int) -> None:
+        self._kind = kind
+        self._ask = ask
+        self._ring = ring
+        self._created = created
+
+    def chunks(self, begin: int) -> bytes:
+        """The events that show output tokens [begin, now); all the closing ones when the request ended."""
+        request = self._ask.request
+        if self._kind == "completion":
+            return self._completion_chunks(request, begin)
+        events = []
+        if begin == 0 and request.output:
+            events.append(self._choice({"reasoning_content": None, "role": "assistant", "content": ""}, None))
+        if request.output > begin:
+            delta = {"reasoning_content": None, "content": self._text(begin)}
+            events.append(self._choice(delta, None, usage=self._ask.continuous_usage))
+        if request.finish is not None:
+            events.append(self._choice({"reasoning_content": None}, request.finish.kind))
+        return b"".join(events) + self._closing(request)
+
+    def answer(self) -> bytes:
+        """The body without streaming."""
+        request = self._ask.request
+        assert request.finish is not None
+        said: dict[str, object]
+        if self._kind == "chat":
+            message = {"role": "assistant", "content": self._text(0), "reasoning_content": None}
+            said = {"message": message}
+        else:
+            said = {"text": self._text(0)}
+        choice = {"index": 0} | said | {
+            "logprobs": None,
+            "finish_reason": request.finish.kind,
+            "matched_stop": None,
+        }
+        spans = [{"version": "default", "start": 0, "end": request.output}]
+        return orjson.dumps(
+            self._head("chat.completion" if self._kind == "chat" else "text_completion")
+            | {
+                "choices": [choice],
+                "usage": self._usage(request),
+                "metadata": {"weight_version": "default", "weight_versions": spans},
+            }
+        )
+
+    def _completion_chunks(self, request: Request, begin: int) -> bytes:
+        reason = None if request.finish is None else request.finish.kind
+        event = b""
+        if request.output > begin or reason is not None:
+            choice = {
+                "index": 0,
+                "text": self._text(begin),
+                "logprobs": None,
+                "finish_reason": reason,
+                "matched_stop": None,
+            }
+            usage = self._usage(request) if self._ask.continuous_usage else None
+            event = _event(self._head("text_completion") | {"choices": [choice], "usage": usage})
+        return event + self._closing(request)
+
+    def _choice(self, delta: dict[str, object], reason: str | None, *, usage: bool = False) -> bytes:
+        choice = {
+            "index": 0,
+            "delta": delta,
+            "logprobs": None,
+            "finish_reason": reason,
+            "matched_stop": None,
+        }
+        body = self._head("chat.completion.chunk") | {"choices": [choice]}
+        if usage:
+            body["usage"] = self._usage(self._ask.request)
+        return _event(body)
+
+    def _closing(self, request: Request) -> bytes:
+        """After the last choice: tiers of the cache hits, usage, each only if asked for."""
+        if request.finish is None:
+            return b""
+        head = self._head("chat.completion.chunk" if self._kind == "chat" else "text_completion")
+        events = b""
+        if self._ask.cache_details and request.cached:
+            tiers = {"device": request.cached_device, "host": request.cached_host}
+            events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
+        if self._ask.usage:
+            events += _event(head | {"choices": [], "usage": self._usage(request)})
+        return events
+
+    def _usage(self, request: Request) -> dict[str, object]:
+        return {
+            "prompt_tokens": len(request.prompt),
+            "total_tokens": request.length,
+            "completion_tokens": request.output,
+            "prompt_tokens_details": {"cached_tokens": request.cached},
+            "reasoning_tokens": 0,
+        }
+
+    def _head(self, kind: str) -> dict[str, object]:
+        return {
+            "id": self._ask.request.rid,
+            "object": kind,
+            "created": self._created,
+            "model": self._ask.model,
+        }
+
+    def _text(self, begin: int) -> str:
+        request = self._ask.request
+        return self._ring.text_bytes(request.ring_start + begin, request.output - begin).decode()
+
+
+def error_body(message: str, status: int, *, kind: str = "BadRequestError") -> dict[str, object]:
+    """The error object of the OpenAI routes, and of every route for a body that cannot be read."""
+    return {"object": "error", "message": message, "type": kind, "param": None, "code": status}
+
+
+def _event(body: dict[str, object]) -> bytes:
+    return b"data: %b\n\n" % orjson.dumps(body)

@@ -1,0 +1,218 @@
+"""What the simulated engine counts, as SGLang counts it: counters, histograms, gauges, log lines.
+
+Counters of prompts and answers move only when a request finishes; prefill counters move with each
+batch; gauges are refreshed by prefill batches, by every 40th decode step, and once on going idle.
+Times come in virtual and are kept in wall seconds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from raybench.sim.request import Request
+
+DECODE_LOG_INTERVAL = 40
+
+_SECONDS = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400)
+_E2E = (*_SECONDS, 600, 1200, 1800, 2400)
+_TOKEN = (
+    *(0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025, 0.030, 0.035, 0.040),
+    *(0.06, 0.08, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8),
+)
+_QUEUE = (
+    *(0.0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 10, 15, 20),
+    *range(30, 101, 10),
+    *range(200, 1001, 100),
+    *(1200, 1400, 1600, 1800, 2000, 2500, 3000),
+)
+_LENGTHS = (
+    *(100, 300, 500, 700, 1000, 1500),
+    *range(2000, 10_001, 1000),
+    *range(12_500, 30_001, 2500),
+    *(35_000, 40_000, 60_000, 80_000, 100_000, 200_000, 300_000, 400_000, 600_000, 800_000),
+    *(1_000_000, 1_100_000),
+)
+
+
+class Histogram:
+    """Counts below each bound; `counts` has one more entry for what is above all of them."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float, times: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """The state of the scheduler at one moment."""
+
+    running: int = 0
+    queued: int = 0
+    used_tokens: int = 0
+    available_tokens: int = 0
+    evictable_tokens: int = 0
+    pool_tokens: int = 1
+    sequence_tokens: int = 0
+    gen_throughput: float = 0.0
+    cache_hit_rate: float = 0.0
+    cuda_graph: bool = False
+    retracted: int = 0
+    new_token_ratio: float = 0.0
+
+    @property
+    def usage(self) -> float:
+        return self.used_tokens / self.pool_tokens
+
+
+class Tally:
+    """`log` takes finished log lines without their prefix; `compression` is virtual over wall seconds."""
+
+    def __init__(self, log: Callable[[str], None], compression: float) -> None:
+        self._log = log
+        self._wall = 1.0 / compression
+        self.gauges = Gauges()
+        #: by (name, label): prompt, generation, requests (True/False = streaming), cached (source),
+        #: effective and realtime (mode), graph (mode), and single ones with the label ""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.ttft = {stream: Histogram(_SECONDS) for stream in ("false", "true")}
+        self.e2e = {stream: Histogram(_E2E) for stream in ("false", "true")}
+        self.tpot = {stream: Histogram(_TOKEN) for stream in ("false", "true")}
+        self.inter_token = Histogram(_TOKEN)
+        self.queue_time = Histogram(_QUEUE)
+        self.prompt_lengths = Histogram(_LENGTHS)
+        self.uncached_lengths = Histogram(_LENGTHS)
+        self.generation_lengths = Histogram(_LENGTHS)
+        self._prefilled_at = self._decoded_at = 0.0
+        self._decode_steps = self._decoded = self._verified = self._drafted = 0
+        self.accept_length = self.accept_rate = 0.0
+
+    def count(self, name: str, amount: float, label: str = "") -> None:
+        if amount:
+            self.counts[name, label] += int(amount)
+
+    def admitted(self, request: Request, device_hit: int, host_hit: int) -> None:
+        """A prefill starts. Hits of a request that was retracted before are not effective ones."""
+        self.count("realtime", device_hit + host_hit, "prefill_cache")
+        if not request.retractions:
+            self.count("effective", device_hit, "device_hit")
+            self.count("effective", host_hit, "host_hit")
+            assert request.admitted_at is not None
+            self.queue_time.add((request.admitted_at - request.arrival) * self._wall)
+
+    def prefill(
+        self,
+        gauges: Gauges,
+        chunks: Sequence[tuple[Request, int]],
+        cached: int,
+        pending: int,
+        load_back: int,
+        now: float,
+    ) -> None:
+        """A prefill batch begins; `cached` are the hits of the requests that are new in it."""
+        new = sum(tokens for _, tokens in chunks)
+        rate = new / max((now - self._prefilled_at) * self._wall, 1e-6)
+        self._prefilled_at = now
+        self.count("realtime", new, "prefill_compute")
+        self.count("effective", sum(tokens for request, tokens in chunks if not request.retractions), "input")
+        self.count("load_back", load_back)
+        self.count("graph", 1, "prefill_none")
+        hit_rate = cached / (new + cached)
+        self.gauges = replace(gauges, cache_hit_rate=hit_rate, gen_throughput=self.gauges.gen_throughput)
+        self._log(
+            f"Prefill batch, #new-seq: {len(chunks)}, #new-token: {new}, #cached-token: {cached}, "
+            f"token usage: {gauges.usage:.2f}, #running-req: {gauges.running - len(chunks)}, "
+            f"#queue-req: {gauges.queued}, #pending-token: {pending}, cuda graph: False, "
+            f"input throughput (token/s): {rate:.2f}"
+        )
+
+    def decode(self, gauges: Callable[[], Gauges], tokens: int, verified: int, drafted: int, now: float) -> None:
+        """One decode step; reported every 40th time."""
+        self.count("realtime", tokens, "decode")
+        self.count("verify", verified)
+        self._decoded += tokens
+        self._verified += verified
+        self._drafted += drafted
+        self._decode_steps += 1
+        if self._decode_steps % DECODE_LOG_INTERVAL:
+            return
+        state = gauges()
+        rate = self._decoded / max((now - self._decoded_at) * self._wall, 1e-6)
+        speculation = ""
+        if self._verified:
+            self.accept_length = self._decoded / self._verified
+            self.accept_rate = (self._decoded - self._verified) / self._drafted
+            speculation = f"accept len: {self.accept_length:.2f}, accept rate: {self.accept_rate:.2f}, "
+        self.gauges = replace(state, gen_throughput=rate)
+        self._decoded_at, self._decoded, self._verified, self._drafted = now, 0, 0, 0
+        self.count("graph", DECODE_LOG_INTERVAL, "decode_cuda_graph" if state.cuda_graph else "decode_none")
+        self._log(
+            f"Decode batch, #running-req: {state.running}, #token: {state.used_tokens}, "
+            f"token usage: {state.usage:.2f}, {speculation}cuda graph: {state.cuda_graph}, "
+            f"gen throughput (token/s): {rate:.2f}, #queue-req: {state.queued}"
+        )
+
+    def retracted(self, requests: Sequence[Request], before: float, after: float) -> None:
+        output = sum(request.output for request in requests)
+        self.count("retracted", len(requests))
+        self.count("retracted_input", sum(len(request.prompt) for request in requests))
+        self.count("retracted_output", output)
+        self.gauges = replace(self.gauges, retracted=len(requests))
+        self._log(
+            f"KV cache pool is full. Retract requests. #retracted_reqs: {len(requests)}, "
+            f"#new_tokens_gained: {sum(request.length for request in requests)}, "
+            f"#new_token_ratio: {before:.4f} -> {after:.4f}"
+        )
+
+    def idle(self, gauges: Gauges, now: float) -> None:
+        """The scheduler has nothing left to do."""
+        self.gauges = gauges
+        self._decoded_at = self._prefilled_at = now
+
+    def flushed(self, done: bool, gauges: Gauges) -> None:
+        if done:
+            self.accept_length = self.accept_rate = 0.0
+            self._log("Cache flushed successfully!")
+        else:
+            self._log(
+                "Cache not flushed because there are pending requests. "
+                f"#queue-req: {gauges.queued}, #running-req: {gauges.running}"
+            )
+
+    def finished(self, request: Request) -> None:
+        """Everything that moves only now. Health checks are no requests of a client."""
+        if request.internal:
+            return
+        stream = "true" if request.stream else "false"
+        assert request.finish is not None
+        assert request.finished_at is not None
+        if request.finish.kind == "abort":
+            self.count("aborted", 1)
+        if request.first_token_at is None:
+            return
+        self.count("prompt", len(request.prompt), stream)
+        self.count("generation", request.output, stream)
+        self.count("requests", 1, stream)
+        self.count("cached", request.cached_device, "device")
+        self.count("cached", request.cached_host, "host")
+        self.ttft[stream].add((request.first_token_at - request.arrival) * self._wall)
+        self.e2e[stream].add((request.finished_at - request.arrival) * self._wall)
+        self.prompt_lengths.add(len(request.prompt))
+        self.uncached_lengths.add(len(request.prompt) - request.cached)
+        self.generation_lengths.add(request.output)
+        if request.output > 1:
+            gap = (request.finished_at - request.first_token_at) * self._wall / (request.output - 1)
+            self.tpot[stream].add(gap)
+            self.inter_token.add(gap, request.output - 1)

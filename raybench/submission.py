@@ -1,0 +1,270 @@
+"""`raybench submit` and what goes with it: a scenario becomes a Ray job, and its results come home.
+
+Runs on the user's machine. Joins the cluster room (Job API) with the report room (display, table).
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from raybench.cluster import auth
+from raybench.cluster import submit as jobs
+from raybench.cluster.package import PACKAGE_BYTES_MAX, stage
+from raybench.cluster.spec import ClusterSpec
+from raybench.driver import closing_line
+from raybench.errors import (
+    EXIT_CLUSTER,
+    EXIT_NOT_ALL_VALID,
+    EXIT_OK,
+    ClusterError,
+    ConfigError,
+    ConfigProblem,
+    RunDirectoryError,
+)
+from raybench.records.rundir import RunDirectory
+from raybench.report.live import LiveDisplay
+from raybench.report.terminal import print_points
+from raybench.scenario.schema import Scenario
+
+#: Where a cluster's head node keeps run directories when no cluster file says otherwise.
+REMOTE_RUNS_DIR = "~/raybench-runs"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked `submit` to do. Paths are absolute."""
+
+    scenario: Scenario
+    source: str
+    base: Path
+    address: str | None
+    cluster: ClusterSpec | None
+    runs_dir: Path
+    resume: Path | None
+    no_wait: bool
+    force: bool
+
+    @property
+    def job_api(self) -> str | None:
+        """The cluster's address; None = a local Ray of our own."""
+        return self.cluster.address if self.cluster is not None else self.address
+
+
+@dataclass
+class Listener:
+    """Collects what the job's events say, and shows it."""
+
+    display: LiveDisplay
+    outcome: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    said: list[str] = field(default_factory=list)
+
+    def on_event(self, event: dict[str, Any]) -> None:
+        if event["kind"] == "snapshot":
+            self.display.show(event["snapshot"])
+        elif event["kind"] == "outcome":
+            self.outcome = event
+        elif event["kind"] == "error":
+            self.error = event
+
+    def on_text(self, line: str) -> None:
+        self.said.append(line)
+
+
+def submit_run(request: Request, console: Console) -> int:
+    """The whole of `raybench submit`; the exit code."""
+    if request.no_wait and request.job_api is None:
+        raise ConfigError(
+            "options",
+            ConfigProblem(
+                "--no-wait needs a running cluster: the local Ray ends with this command",
+                way_out="give --address or --cluster, or leave --no-wait out",
+            ),
+        )
+    local = request.job_api is None
+    ray_or_not: AbstractContextManager[str] = jobs.local_ray() if local else nullcontext(str(request.job_api))
+    if local:
+        console.print("starting a local Ray", style="dim")
+    with ray_or_not as address, tempfile.TemporaryDirectory(prefix="raybench-") as folder:
+        client = jobs.connect(address, request.cluster)
+        submission = _submit(client, request, address, Path(folder))
+        console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
+        if request.no_wait:
+            console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
+            return EXIT_OK
+        listener = _follow(client, submission, console)
+        run = _bring_home(client, submission, request.runs_dir)
+    return _conclude(run, listener, console)
+
+
+def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
+    """Stage and start the job; how to find it again is saved before anything else happens."""
+    from raybench.cluster.run import new_run_id
+
+    local = request.job_api is None
+    spec = request.cluster
+    ship = spec.package.ship if spec is not None else not local
+    limit = spec.package.max_bytes if spec is not None else PACKAGE_BYTES_MAX
+    # A local run reads everything where it lies; only a cluster needs it packed.
+    scenario = request.scenario
+    package = stage(
+        scenario, None if local else request.base, folder, ship_source=ship and not local, bytes_max=limit
+    )
+    runs_dir = str(request.runs_dir) if local else (spec.runs_dir if spec is not None else REMOTE_RUNS_DIR)
+    resumed = request.resume is not None
+    run_id = request.resume.name if request.resume is not None else new_run_id(scenario)
+    path = str(request.resume) if local and resumed else f"{runs_dir}/{run_id}"
+    arguments = ["run", str(folder / package.scenario) if local else package.scenario]
+    arguments += ["--resume", path] if resumed else ["--runs-dir", runs_dir, "--run-id", run_id]
+    arguments += ["--source", request.source]
+    if local:
+        arguments += ["--base", str(request.base)]
+    if request.force:
+        arguments.append("--force")
+    submission = jobs.Submission(
+        run_id=run_id,
+        address=address,
+        submission_id=_next_submission_id(request.runs_dir, run_id),
+        remote_run_path=path,
+        python=jobs.own_python() if local else "python",
+        token_env=None if spec is None else spec.token_env,
+    )
+    if not local:
+        submission.save(request.runs_dir)
+    environment: dict[str, Any] = {}
+    if spec is not None:
+        environment["env_vars"] = dict(spec.runtime_env.env_vars)
+        if spec.runtime_env.pip:
+            environment["pip"] = list(spec.runtime_env.pip)
+    jobs.submit_job(
+        client,
+        arguments,
+        submission_id=submission.submission_id,
+        python=submission.python,
+        working_dir=None if local else folder,
+        runtime_env=environment,
+    )
+    return submission
+
+
+def _next_submission_id(runs_dir: Path, run_id: str) -> str:
+    """The run id, with a number behind it from the second submission on: the Job API takes an id once."""
+    try:
+        last = jobs.Submission.load(runs_dir, run_id).submission_id
+    except RunDirectoryError:
+        return run_id
+    match = re.search(r"\.([0-9]+)$", last.removeprefix(run_id))
+    return f"{run_id}.{int(match[1]) + 1 if match else 2}"
+
+
+def _follow(client: Any, submission: jobs.Submission, console: Console) -> Listener:
+    """Show progress until the job ends; Ctrl-C stops the job first."""
+    with LiveDisplay(console) as display:
+        listener = Listener(display)
+        try:
+            status = jobs.follow(client, submission.submission_id, listener.on_event, listener.on_text)
+        except KeyboardInterrupt:
+            display.note("stopping the run; what is committed stays")
+            status = jobs.stop(client, submission.submission_id)
+    if listener.outcome is None and listener.error is None:
+        tail = "\n".join(listener.said[-15:])
+        listener.error = {
+            "message": f"the job ended as {status} without an outcome"
+            + (f"; its last words:\n{tail}" if tail else ""),
+            "exit_code": EXIT_NOT_ALL_VALID if status == "STOPPED" else EXIT_CLUSTER,
+        }
+    return listener
+
+
+def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> RunDirectory | None:
+    """The run directory on this machine; None when the run did not get so far as to make one."""
+    path = Path(submission.remote_run_path).expanduser()
+    here = RunDirectory(path)
+    if here.manifest.is_file() and here.read_manifest().get("run_id") == submission.run_id:
+        return here
+    home = runs_dir / submission.run_id
+    try:
+        jobs.fetch(client, submission, home)
+    except ClusterError:
+        return RunDirectory(home) if (home / "manifest.json").is_file() else None
+    return RunDirectory(home)
+
+
+def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
+    """Table, closing line, report path; the exit code."""
+    if run is not None and run.points_parquet.is_file():
+        print_points(run, console)
+    if listener.outcome is not None:
+        console.print(closing_line(listener.outcome), highlight=False, markup=False, soft_wrap=True)
+    if listener.error is not None:
+        console.print(f"raybench: {listener.error['message']}", style="red", markup=False, soft_wrap=True)
+    ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
+    if run is not None:
+        console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+        if not ended_well:
+            console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
+    told = listener.outcome or listener.error or {}
+    return int(told.get("exit_code", EXIT_CLUSTER))
+
+
+def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
+    submission = jobs.Submission.load(runs_dir, run)
+    auth.for_cluster(submission.token_env)
+    return jobs.connect(submission.address, None), submission
+
+
+def job_status(run: str, runs_dir: Path) -> str:
+    """One line: the job's status, and where the run is by its last snapshot."""
+    from raybench.cluster.events import read_line
+    from raybench.report.live import plain_line
+
+    client, submission = _reconnect(run, runs_dir)
+    state = client.get_job_status(submission.submission_id)
+    lines = client.get_job_logs(submission.submission_id).splitlines()
+    events = [event for event in map(read_line, lines) if event is not None]
+    last: Any = next((event for event in reversed(events) if event["kind"] != "run"), None)
+    text = f"{submission.run_id}: {state.value}"
+    if last is None:
+        return text
+    if last["kind"] == "snapshot":
+        return f"{text}; {plain_line(last['snapshot'])}"
+    told = closing_line(last) if last["kind"] == "outcome" else last["message"]
+    return f"{text}; {told}; bring it home with `raybench fetch {submission.run_id}`"
+
+
+def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> None:
+    """The job's own text; with `follow`, progress too, until it ends."""
+    from raybench.cluster.events import read_line
+
+    client, submission = _reconnect(run, runs_dir)
+    if follow:
+        _follow(client, submission, console)
+        return
+    for line in client.get_job_logs(submission.submission_id).splitlines():
+        if read_line(line) is None:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def stop_run(run: str, runs_dir: Path) -> str:
+    """Stop the job; what to say about it."""
+    client, submission = _reconnect(run, runs_dir)
+    state = jobs.stop(client, submission.submission_id)
+    return f"{submission.run_id}: {state}; bring it home with `raybench fetch {submission.run_id}`"
+
+
+def fetch_run(run: str, runs_dir: Path, console: Console) -> None:
+    """Copy the run directory home and print its points. Raises ClusterError."""
+    client, submission = _reconnect(run, runs_dir)
+    home = RunDirectory(runs_dir / submission.run_id)
+    if Path(submission.remote_run_path).expanduser() != home.path:
+        jobs.fetch(client, submission, home.path)
+    if home.points_parquet.is_file():
+        print_points(home, console)
+    console.print(f"run directory: {home.path}", highlight=False, soft_wrap=True)

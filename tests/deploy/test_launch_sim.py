@@ -1,0 +1,56 @@
+"""The simulated engine's launch, against a stand-in that prints what the engine prints."""
+
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from raybench.deploy.arms import launch_sim
+from raybench.errors import TargetError
+from raybench.scenario.schema import Sim
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A program in the place of raybench.sim: notes its pid, prints `line`, and stays."""
+    program = tmp_path / "sim.py"
+    program.write_text(
+        "import os, pathlib, sys, time\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))\n"
+        "print(sys.argv[2].replace('PID', str(os.getpid())), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+
+    def command(sim: Sim, host: str, log_path: Path, preload: object) -> list[str]:
+        line = (tmp_path / "line").read_text()
+        return [sys.executable, "-I", "-S", str(program), str(tmp_path / "pid"), line]
+
+    monkeypatch.setattr("raybench.deploy.arms.sim_command", command)
+    return tmp_path
+
+
+def test_a_launched_engine_has_its_url_and_ends_on_stop(stand_in: Path) -> None:
+    (stand_in / "line").write_text('{"ready": true, "url": "http://127.0.0.1:4711", "pid": PID}')
+    running = launch_sim(Sim(), "127.0.0.1", stand_in / "engine.log")
+    assert running.url == "http://127.0.0.1:4711"
+    assert running.pid == int((stand_in / "pid").read_text()) != os.getpid()
+    assert psutil.pid_exists(running.pid)
+    assert "ready" in (stand_in / "engine.log.out").read_text()
+    running.stop()
+    assert not psutil.pid_exists(running.pid)
+
+
+@pytest.mark.parametrize(
+    ("line", "timeout_s", "message"),
+    [
+        ('{"ready": true, "url": null}', 10.0, "without url and pid"),
+        ('{"ready": false, "error": "port taken"}', 1.5, r"not ready within 1.5 s(.|\n)*port taken"),
+    ],
+)
+def test_a_launch_that_fails_leaves_no_process(stand_in: Path, line: str, timeout_s: float, message: str) -> None:
+    (stand_in / "line").write_text(line)
+    with pytest.raises(TargetError, match=message):
+        launch_sim(Sim(), "127.0.0.1", stand_in / "engine.log", timeout_s=timeout_s)
+    assert not psutil.pid_exists(int((stand_in / "pid").read_text()))

@@ -1,0 +1,124 @@
+"""Replay of captured engine answers: HTTP framing removed, cut as it arrived or at will."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from raybench.engines.contract import Answer, Decoder, Reply
+
+CAPTURES = Path(__file__).parent.parent / "golden" / "captures"
+SGLANG_23 = "sglang-0.5.23-cpu"
+SGLANG_17 = "sglang-0.5.17-gpu"
+SGLANG_9 = "sglang-0.5.9-cpu"
+VLLM = "vllm-0.32.0-cpu"
+LLAMACPP = "llamacpp-xllamacpp-2026.10.11549"
+TRANSFORMERS = "transformers-5.24.0-serve"
+EVENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One answer: status, body, and the body as the socket reads cut it, with the seconds of each."""
+
+    status: int
+    body: bytes
+    reads: list[tuple[float, bytes]]
+
+    @property
+    def reply(self) -> Reply:
+        return Reply(self.status, self.body)
+
+
+def capture(engine: str, name: str) -> Capture:
+    raw = _read(CAPTURES / engine / f"{name}.resp")
+    head, _, framed = raw.partition(b"\r\n\r\n")
+    status = int(head.split(b" ", 2)[1])
+    chunked = b"transfer-encoding: chunked" in head.lower()
+    strip = _Dechunker().feed if chunked else bytes
+    times = CAPTURES / engine / f"{name}.times"
+    reads: list[tuple[float, bytes]] = []
+    if times.exists():
+        start, skip = 0, len(raw) - len(framed)
+        for line in times.read_text().splitlines():
+            seconds, size = line.split()
+            end = start + int(size)
+            reads.append((float(seconds), strip(raw[max(start, skip) : max(end, skip)])))
+            start = end
+        assert start == len(raw)
+    else:
+        reads.append((0.0, strip(framed)))
+    return Capture(status, b"".join(data for _, data in reads), reads)
+
+
+def _read(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else gzip.decompress(path.with_name(path.name + ".gz").read_bytes())
+
+
+class _Dechunker:
+    """Removes HTTP chunk framing from reads that may end anywhere in it."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> bytes:
+        self._buffer += data
+        out = b""
+        while b"\r\n" in self._buffer:
+            size_text, _, rest = self._buffer.partition(b"\r\n")
+            size = int(size_text, 16)
+            if len(rest) < size + 2:
+                break
+            out += rest[:size]
+            self._buffer = rest[size + 2 :]
+        return out
+
+
+def decode(decoder: Decoder, pieces: Iterable[tuple[int, bytes]], *, complete: bool = True) -> Answer:
+    """Feed (stamp_ns, bytes) and finish."""
+    for stamp_ns, data in pieces:
+        decoder.feed(data, stamp_ns)
+    return decoder.finish(complete=complete)
+
+
+def as_read(captured: Capture) -> list[tuple[int, bytes]]:
+    return [(round(seconds * 1e9), data) for seconds, data in captured.reads]
+
+
+def without_stamps(answer: Answer) -> dict[str, object]:
+    """All of an answer that must not depend on where reads begin and end."""
+    facts = {name: getattr(answer, name) for name in answer.__slots__}
+    facts["chunks"] = len(facts.pop("chunk_ns"))
+    for stamp in ("first_event_ns", "first_token_ns", "last_token_ns"):
+        facts[stamp] = facts[stamp] is not None
+    return facts
+
+
+@dataclass
+class FakeHttp:
+    """Control plane that serves canned replies by "METHOD /path"; any other path is unknown (404).
+
+    A list of replies is used up one a call. `calls` keeps what was asked.
+    """
+
+    replies: Mapping[str, Reply | list[Reply]]
+    calls: list[tuple[str, dict[str, str], object]] = field(default_factory=list)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        json: object = None,
+        timeout_s: float = 10.0,
+    ) -> Reply:
+        self.calls.append((f"{method} {path}", dict(params or {}), json))
+        reply = self.replies.get(f"{method} {path}", Reply(404, b'{"detail":"Not Found"}'))
+        return reply.pop(0) if isinstance(reply, list) else reply
+
+    @property
+    def asked(self) -> list[str]:
+        return [call for call, _, _ in self.calls]
