@@ -74,6 +74,10 @@ class History:
             if attempt.load_started_unix_ns is not None and attempt.load_ended_unix_ns is not None
         )
 
+    def ready_before(self, arm: str, unix_ns: int) -> int | None:
+        """When the arm was last made ready before a moment; a resumed run makes it ready again."""
+        return max((at for at in self.arms_ready_unix_ns.get(arm, ()) if at <= unix_ns), default=None)
+
     def clock_readings(
         self, name: str, point_id: str | None = None, attempt: int | None = None
     ) -> list[ClockReading]:

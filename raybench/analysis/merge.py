@@ -28,7 +28,6 @@ from raybench.analysis.parts import (
 )
 from raybench.analysis.point_metrics import Row, point_metrics
 from raybench.analysis.points import (
-    idle_span,
     only_named,
     planned_points,
     point_facts,
@@ -129,10 +128,7 @@ def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuS
     row = point_metrics(requests, facts["concurrency"])
     if row["preemptions"] is None and attempt is not None:
         row["preemptions"] = attempt.preemptions
-    span = None
-    if attempt is not None and attempt.load_started_unix_ns is not None and attempt.load_ended_unix_ns is not None:
-        span = (attempt.load_started_unix_ns, attempt.load_ended_unix_ns)
-    return row | point_vram(series, span, idle_span(facts["arm"], attempt, history))
+    return row | point_vram(series, facts["arm"], attempt, history)
 
 
 def name_points(samples: pa.Table, history: History) -> pa.Table:

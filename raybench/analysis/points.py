@@ -17,7 +17,7 @@ import pyarrow as pa
 from raybench.analysis.alignment import largest_uncertainty_ns
 from raybench.analysis.history import Attempt, History, PointHistory
 from raybench.analysis.point_metrics import POINT_METRICS, Row
-from raybench.analysis.vram import GpuSeries, over_all_gpus, whole_bytes
+from raybench.analysis.vram import GpuSeries, Stamps, over_all_gpus, whole_bytes
 
 #: Names and types of what comes from the plan and the journal.
 POINT_FACTS: dict[str, pa.DataType] = {
@@ -114,36 +114,46 @@ def _reasons(point: PointHistory) -> list[str]:
     return ["interrupted: no attempt was committed" if point.attempts else "not measured"]
 
 
-def point_vram(
-    series: Sequence[GpuSeries], span: tuple[int, int] | None, idle_span: tuple[int, int] | None
-) -> Row:
-    """The columns `POINT_VRAM`: usage over the load, idle from the samples of `idle_span`.
+def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, history: History) -> Row:
+    """The columns `POINT_VRAM` of one attempt: usage over its load, idle from before the arm's first load.
 
-    The headline peak is the highest of any GPU, the headroom the least of any GPU. A span of None
-    (no load, no idle time known) leaves its columns null.
+    The headline peak is the highest of any GPU, the headroom the least of any GPU. Only GPUs that were
+    watched since the arm was ready belong to it. All null for an attempt without a load.
     """
     row: Row = dict.fromkeys(POINT_VRAM)
-    if span is None:
+    if attempt is None or attempt.load_started_unix_ns is None or attempt.load_ended_unix_ns is None:
         return row
-    start, end = (np.asarray([stamp], dtype=np.int64) for stamp in span)
+    span = (attempt.load_started_unix_ns, attempt.load_ended_unix_ns)
+    ready = history.ready_before(arm, span[0])
+    series = [gpu for gpu in series if gpu.has_samples(span[0] if ready is None else ready, span[1])]
+    idle_span = None if ready is None else (ready, _first_load(arm, ready, history))
     gpus = [_gpu(gpu, span, idle_span) for gpu in series]
-    idle = [gpu["idle_bytes"] for gpu in gpus if gpu["idle_bytes"] is not None]
-    usage = over_all_gpus(series, start, end)
-    covered = [gpu.covers(*span) for gpu in series]
+    usage = over_all_gpus(series, *_spans(span))
     has_data = any(gpu["samples"] for gpu in gpus)
+    covered = all(gpu.covers(*span) for gpu in series)
     return {
-        "gpu_idle_bytes": max(idle, default=None),
+        "gpu_idle_bytes": max((g["idle_bytes"] for g in gpus if g["idle_bytes"] is not None), default=None),
         "gpu_memory_peak_bytes": whole_bytes(usage.peak)[0].as_py(),
         "gpu_memory_mean_bytes": whole_bytes(usage.mean)[0].as_py(),
         "gpu_headroom_min_bytes": whole_bytes(usage.headroom_min)[0].as_py(),
-        "gpu_data": "none" if not has_data else "complete" if all(covered) else "incomplete",
+        "gpu_data": "none" if not has_data else "complete" if covered else "incomplete",
         "gpus": json.dumps(gpus),
     }
 
 
-def _gpu(gpu: GpuSeries, span: tuple[int, int], idle_span: tuple[int, int] | None) -> dict[str, Any]:
+def _first_load(arm: str, ready_unix_ns: int, history: History) -> int:
+    """When the first load of an arm after it was ready began; the arm stood idle until then."""
+    loads = (start for start, _, point_id, _ in history.load_times() if point_id.startswith(f"{arm}/"))
+    return min(start for start in loads if start >= ready_unix_ns)
+
+
+def _spans(span: tuple[int, int]) -> tuple[Stamps, Stamps]:
     start, end = (np.asarray([stamp], dtype=np.int64) for stamp in span)
-    usage = gpu.usage(start, end)
+    return start, end
+
+
+def _gpu(gpu: GpuSeries, span: tuple[int, int], idle_span: tuple[int, int] | None) -> dict[str, Any]:
+    usage = gpu.usage(*_spans(span))
     idle = np.asarray([gpu.smallest_in_use(*idle_span) if idle_span else np.nan])
     return {
         "host": gpu.host,
@@ -156,27 +166,6 @@ def _gpu(gpu: GpuSeries, span: tuple[int, int], idle_span: tuple[int, int] | Non
         "headroom_min_bytes": whole_bytes(usage.headroom_min)[0].as_py(),
         "samples": int(usage.samples[0]),
     }
-
-
-def idle_span(arm: str, attempt: Attempt | None, history: History) -> tuple[int, int] | None:
-    """When the arm stood idle with its weights loaded: from ready to the first load after it.
-
-    Of an arm that was made ready more than once (a resumed run), the last time before the attempt
-    counts. None when the journal does not tell.
-    """
-    if attempt is None or attempt.started_unix_ns is None:
-        return None
-    ready = [at for at in history.arms_ready_unix_ns.get(arm, ()) if at <= attempt.started_unix_ns]
-    if not ready:
-        return None
-    loads = (
-        tried.load_started_unix_ns
-        for point_id, point in history.points.items()
-        if point_id.startswith(f"{arm}/")
-        for tried in point.attempts.values()
-    )
-    first = min((at for at in loads if at is not None and at >= ready[-1]), default=None)
-    return None if first is None else (ready[-1], first)
 
 
 def points_table(rows: Iterable[Mapping[str, object]]) -> pa.Table:

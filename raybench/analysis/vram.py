@@ -80,6 +80,10 @@ class GpuSeries:
         inside = self._in_use[(self.at_ns >= start_ns) & (self.at_ns <= end_ns)]
         return float(inside.min()) if inside.size else float("nan")
 
+    def has_samples(self, start_ns: int, end_ns: int) -> bool:
+        """Whether this GPU was watched at any moment within [start, end]."""
+        return bool(((self.at_ns >= start_ns) & (self.at_ns <= end_ns)).any())
+
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Whether no part of the span is longer than a sample stays fresh without a sample."""
         inside = self.at_ns[(self.at_ns >= start_ns) & (self.at_ns <= end_ns)]

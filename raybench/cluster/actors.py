@@ -18,7 +18,8 @@ from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
-from raybench.monitors.gpu import GpuSampler, GpuSource
+from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
+from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
 from raybench.monitors.sim_gpu import HttpGpuSource
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
@@ -40,8 +41,8 @@ class RemoteDesk:
         tickets: list[int] = await self._coordinator.lease.remote(worker, point_id, attempt, phase)
         return tickets
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
-        await self._coordinator.append.remote(worker, point_id, attempt, phase, data)
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+        await self._coordinator.append.remote(worker, point_id, attempt, phase, kind, data)
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
@@ -51,8 +52,8 @@ class LoadWorkerActor:
     """One load worker in a process of its own."""
 
     def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
-        self._clock = AnchoredClock()
-        self._worker = LoadWorker(name, socket.gethostname(), prompts, self._clock)
+        clock = self._clock = AnchoredClock()
+        self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
 
     async def hello(self) -> dict[str, object]:
@@ -113,35 +114,24 @@ class TargetHostActor:
 
     async def watch_gpus(
         self, part: str, source: str, url: str, interval_s: float, offset: ClockOffset
-    ) -> str | None:
-        """Sample from now on; None, or why there is no GPU data."""
+    ) -> GpuStatus:
+        """Sample from now on where there is something to sample; what was found."""
         devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
         host = socket.gethostname()
         sampler = GpuSampler(devices, self._clock, host, interval_s)
         status = await asyncio.to_thread(sampler.start)
         if not status.available:
-            return status.reason
+            return status
         metadata = part_metadata("gpu", ClockAnchor.now(self._clock), **offset.to_metadata())
         self._sampler, self._part = sampler, part
         self._encoder = ArrowEncoder(GPU, metadata)
         self._pump = asyncio.ensure_future(self._pump_for_ever())
-        return None
+        return status
 
     async def gpu_reason(self) -> str | None:
         if self._sampler is None:
             return "the monitor is not running"
-        status = self._sampler.status()
-        if not status.available:
-            return status.reason
-        if status.gaps:
-            return f"{status.gaps} gaps in the samples"
-        return None
-
-    async def gpu_devices(self) -> list[dict[str, object]]:
-        """Inventory of the devices under watch."""
-        if self._sampler is None:
-            return []
-        return [vars(device) for device in self._sampler.status().devices]
+        return self._sampler.status().problem
 
     async def unwatch_gpus(self) -> None:
         if self._pump is not None:

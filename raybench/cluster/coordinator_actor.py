@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import asdict
 from pathlib import Path
 
 import ray
@@ -78,8 +77,8 @@ class CoordinatorActor:
     async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
         return await self._desk.lease(worker, point_id, attempt, phase)
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
-        await self._desk.append(worker, point_id, attempt, phase, data)
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+        await self._desk.append(worker, point_id, attempt, phase, kind, data)
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._desk.heartbeat(worker, in_flight, completed, output_tokens)
@@ -101,7 +100,7 @@ class CoordinatorActor:
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
             fleet = RayFleet(layout, scenario.load.workers_per_node, me, prompts, self._clock, timeout_s)
-            host = RayTargetHost(layout, me, run, self._clock, scenario.corpus, self._base)
+            host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             workers = await fleet.start()
             journal.append(
                 "fleet_ready",
@@ -166,8 +165,3 @@ def prompts_for(scenario: Scenario, corpus: TokenCorpus) -> dict[str, Rendered]:
     if "text" in kinds and corpus.text is not None:
         rendered["text"] = corpus.text
     return rendered
-
-
-def snapshot_record(snapshot: Snapshot) -> dict[str, object]:
-    """A snapshot as plain JSON, as it travels in the job's log."""
-    return asdict(snapshot)

@@ -19,12 +19,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
 from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
+from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError
 from raybench.load.order import Order, WorkerSummary
+from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.fleet import FleetResult
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset, estimate_offset, same_boot_offset
-from raybench.records.rundir import RunDirectory, write_json
-from raybench.scenario.schema import Arm, Corpus
+from raybench.records.rundir import RunDirectory
+from raybench.scenario.plan import make_plan
+from raybench.scenario.schema import Arm, Scenario
 
 T = TypeVar("T")
 
@@ -212,7 +215,7 @@ class RayTargetHost:
         coordinator: Any,
         run: RunDirectory,
         clock: AnchoredClock,
-        corpus: Corpus,
+        scenario: Scenario,
         base: Path,
     ) -> None:
         self._node = layout.target
@@ -220,7 +223,7 @@ class RayTargetHost:
         self._address = "127.0.0.1" if alone else self._node.address
         self._run = run
         self._clock = clock
-        self._corpus = corpus
+        self._scenario = scenario
         self._base = base
         self._actor = pinned(TargetHostActor, self._node).remote(coordinator)
         self._gpu_on = False
@@ -235,11 +238,18 @@ class RayTargetHost:
     async def launch(self, arm_name: str, arm: Arm) -> str:
         preload = None
         if arm.sim is not None and arm.sim.faults.preload_corpus:
-            preload = {"corpus": self._corpus.model_dump(mode="json"), "base": str(self._base)}
+            preload = self._first_attempt_text(arm_name)
         url: str = await self._actor.launch.remote(
             arm_name, arm, self._address, str(self._run.arm(arm_name)), preload
         )
         return url
+
+    def _first_attempt_text(self, arm_name: str) -> dict[str, object]:
+        """What the fault `preload_corpus` makes the engine hold: one attempt of the first point."""
+        points = [point for point in make_plan(self._scenario).measured if point.arm == arm_name]
+        windows = points[0].requests + points[0].prewarm_requests if points else 0
+        corpus = self._scenario.corpus.model_dump(mode="json")
+        return {"corpus": corpus, "base": str(self._base), "windows": windows}
 
     async def stop(self, arm_name: str) -> None:
         await within(self._actor.stop.remote(arm_name), CALL_TIMEOUT_S, f"stopping arm {arm_name}")
@@ -247,11 +257,10 @@ class RayTargetHost:
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         part = self._run.relative(self._run.gpu_part(self._node.hostname, self._run.next_session()))
         offset = await measure_offset(self._actor, self._clock)
-        reason: str | None = await self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
-        self._gpu_on = reason is None
-        if self._gpu_on:
-            write_json(self._run.arm(arm_name) / "gpus.json", await self._actor.gpu_devices.remote())
-        return reason
+        status: GpuStatus = await self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
+        write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
+        self._gpu_on = status.available
+        return status.reason
 
     async def gpu_reason(self) -> str | None:
         if not self._gpu_on:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import shlex
 import shutil
@@ -70,6 +71,8 @@ def connect(address: str, cluster: ClusterSpec | None) -> JobSubmissionClient:
     """A client of the Job API. Raises ClusterError with the way out when nothing answers there."""
     from ray.job_submission import JobSubmissionClient
 
+    # Its notes about closed log connections are ours to judge, and would tear the progress display.
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
     headers = None if cluster is None else dict(cluster.headers)
     verify: bool | str = True
     if cluster is not None:

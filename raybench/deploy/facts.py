@@ -20,7 +20,6 @@ from raybench.deploy.redact import redact
 from raybench.engines.contract import Facts
 from raybench.monitors.gpu import GpuStatus
 from raybench.records.rundir import RunDirectory, read_json, write_json
-from raybench.scenario.schema import Limits
 
 FACTS_FILE = "facts.json"
 GPUS_FILE = "gpus.json"
@@ -54,23 +53,6 @@ def gpu_inventory(status: GpuStatus) -> dict[str, object]:
         "devices": [asdict(device) for device in status.devices],
         "warnings": list(status.warnings),
     }
-
-
-def limits_from_facts(facts: Facts, declared: Limits) -> Limits:
-    """What the deployment can hold: by the engine's own word where it gives one, else as declared.
-
-    A number below 1 is an engine's way to say "none" or "automatic", so it counts as not given.
-    """
-    told = {
-        "max_running_requests": facts.max_running_requests,
-        "kv_pool_tokens": facts.kv_pool_tokens,
-        "context_tokens": facts.context_tokens,
-        "max_input_tokens": facts.max_input_tokens,
-        "page_tokens": facts.page_tokens,
-    }
-    return declared.model_copy(
-        update={name: value for name, value in told.items() if value is not None and value >= 1}
-    )
 
 
 def host_facts(*, ray_version: str | None = None) -> dict[str, object]:

@@ -102,7 +102,9 @@ class Answer:
     """What a decoder knows after the end of a body. Stamps are the caller's monotonic ns.
 
     error_class None means that the body itself shows no failure. Tokens come from the server's own
-    counts; `tokens_source` is `estimated` when it gave none (then output_tokens = chunks seen).
+    counts; `tokens_source` is `estimated` when it gave none (then output_tokens = chunks seen), `none` when
+    no token was seen either. After a failure output_tokens holds what was seen before it. `events` leaves
+    [DONE] out. An answer that is not streamed has no token stamps, and output_tokens None without a count.
     cached_tokens None = not reported. chunk_ns and chunk_tokens have equal length; chunk_tokens are
     the differences of the server's cumulative count where it gives one, else None for that chunk.
     """
@@ -128,9 +130,8 @@ class Answer:
     finish_reason: str | None = None
     done_marker: bool = False
     no_answer_text: bool = False
-    error_class: str | None = (
-        None  # engine_error | http_503-like in-stream codes | broken_stream | bad_event | event_too_large
-    )
+    # engine_error | engine_<code>, as engine_503 | broken_stream | bad_event | event_too_large
+    error_class: str | None = None
     error_message: str | None = None
     engine_queue_s: float | None = None
     engine_ttft_s: float | None = None

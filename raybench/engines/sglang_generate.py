@@ -49,7 +49,7 @@ class GenerateReader:
                 self._text.cumulative = True
             if now > seen:
                 add_chunk(self.answer, stamp_ns, now - seen)
-            # An abort in the queue of a retracted request may count from zero again.
+            # An abort may come with a count of 0; tokens that were seen stay seen.
             self.answer.output_tokens = max(now, seen)
         elif text or ids:
             add_chunk(self.answer, stamp_ns, None)
@@ -83,7 +83,7 @@ def take_finish(answer: Answer, reason: object) -> None:
 
 
 def take_meta(answer: Answer, meta: Mapping[str, Any]) -> None:
-    """What the server says of one request. Names: contracts A3; both old and new ones are read."""
+    """What the server says of one request, under the names of all versions."""
     answer.input_tokens = int_of(meta.get("prompt_tokens"))
     answer.cached_tokens = int_of(meta.get("cached_tokens"))
     take_cached_tiers(answer, meta.get("cached_tokens_details"))

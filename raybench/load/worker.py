@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from raybench.corpus.tokens import Rendered
@@ -17,9 +18,11 @@ from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import LoadClient, record
 from raybench.load.order import Order, WorkerSummary
 from raybench.records.clock import Clock, ClockAnchor, ClockOffset
-from raybench.records.schema import REQUESTS
+from raybench.records.schema import REQUESTS, WORKER
 from raybench.records.stream import ArrowEncoder, part_metadata
 
+#: Kind of the part with the worker's own health, beside `requests`.
+HEALTH = "health"
 #: How often finished records leave the worker; a crash loses at most this much (design 6).
 FLUSH_S = 0.5
 
@@ -30,11 +33,23 @@ class Desk(Protocol):
     async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
         """Tickets to send now or next; empty when nothing is left for this worker."""
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
-        """Store a piece of this worker's part file; returns when it is in the run directory."""
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+        """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         """A sign of life with numbers for the progress display."""
+
+
+class Health(Protocol):
+    """Measures this process while it works (`monitors.host.WorkerHealth`)."""
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+
+    def row(
+        self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
+    ) -> dict[str, object]:
+        """One row of records.schema.WORKER: since the last row."""
 
 
 class LoadWorker:
@@ -45,8 +60,11 @@ class LoadWorker:
     of a node.
     """
 
-    def __init__(self, name: str, host: str, prompts: dict[str, Rendered], clock: Clock) -> None:
+    def __init__(
+        self, name: str, host: str, prompts: dict[str, Rendered], clock: Clock, make_health: Callable[[], Health]
+    ) -> None:
         self.name = name
+        self._make_health = make_health
         self._host = host
         self._prompts = prompts
         self._clock = clock
@@ -70,7 +88,7 @@ class LoadWorker:
         if self._armed is None:
             raise AssertionError("run before arm")
         armed, self._armed = self._armed, None
-        shift = _Shift(self.name, self._host, armed, desk, self._clock, offset)
+        shift = _Shift(self.name, self._host, armed, desk, self._clock, offset, self._make_health())
         self._run = asyncio.ensure_future(shift.work(start_unix_ns + offset.offset_ns))
         try:
             return await self._run
@@ -115,7 +133,16 @@ class _Armed:
 class _Shift:
     """One order being carried out: slots, the ticket queue, the outgoing records."""
 
-    def __init__(self, name: str, host: str, armed: _Armed, desk: Desk, clock: Clock, offset: ClockOffset) -> None:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        armed: _Armed,
+        desk: Desk,
+        clock: Clock,
+        offset: ClockOffset,
+        health: Health,
+    ) -> None:
         order = armed.order
         self._name = name
         self._armed = armed
@@ -132,15 +159,18 @@ class _Shift:
         self._output_tokens = 0
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, **offset.to_metadata()}
-        metadata = part_metadata("requests", ClockAnchor.now(clock, host), **labels)
-        self._encoder = ArrowEncoder(REQUESTS, metadata)
+        anchor = ClockAnchor.now(clock, host)
+        self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", anchor, **labels))
+        self._health = health
+        self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))
 
     async def work(self, start_unix_ns: int) -> WorkerSummary:
         cancelled = False
         await self._ship(self._encoder.start())
+        await self._ship(self._health_encoder.start(), HEALTH)
         if self._order.slots:
             await self._refill()
-        flusher = asyncio.ensure_future(self._flush_regularly())
+        helpers = [asyncio.ensure_future(self._flush_regularly()), asyncio.ensure_future(self._health.watch())]
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection over tens of thousands of live objects shows up as TTFT
@@ -151,10 +181,10 @@ class _Shift:
         finally:
             gc.enable()
             gc.unfreeze()
-            flusher.cancel()
-            await asyncio.gather(flusher, return_exceptions=True)
+            await _end(helpers)
         await self._flush()
         await self._ship(self._encoder.close())
+        await self._ship(self._health_encoder.close(), HEALTH)
         return self.summary(cancelled=cancelled)
 
     def summary(self, *, cancelled: bool) -> WorkerSummary:
@@ -205,10 +235,19 @@ class _Shift:
         if rows:
             await self._ship(self._encoder.encode(rows))
             self._rows_written += len(rows)
-
-    async def _ship(self, data: bytes) -> None:
         order = self._order
-        await self._desk.append(self._name, order.point_id, order.attempt, order.phase, data)
+        health = self._health.row(
+            point_id=order.point_id,
+            attempt=order.attempt,
+            in_flight=self._in_flight,
+            completed=self._received,
+            output_tokens_seen=self._output_tokens,
+        )
+        await self._ship(self._health_encoder.encode([health]), HEALTH)
+
+    async def _ship(self, data: bytes, kind: str = "requests") -> None:
+        order = self._order
+        await self._desk.append(self._name, order.point_id, order.attempt, order.phase, kind, data)
 
 
 async def _gather_or_cancel(tasks: list[asyncio.Task[None]]) -> bool:

@@ -189,7 +189,7 @@ def check_workers(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("requests_doubled", "void", "a request has more than one record", data)
     for part in evidence.torn_parts:
         if not evidence.lost_workers:
-            yield Finding("part_torn", "void", f"record file {part} was not closed", {"part": part})
+            yield Finding("part_torn", "void", f"record file {part}", {"part": part})
 
 
 def check_outcomes(evidence: Evidence, guards: Guards) -> Iterator[Finding]:

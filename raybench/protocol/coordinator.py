@@ -35,7 +35,7 @@ from raybench.records.clock import Clock
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
-from raybench.scenario.limits import merge_limits
+from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import Point, make_plan
 from raybench.scenario.schema import Arm, Limits, Scenario, Workload
 
@@ -124,7 +124,7 @@ class Coordinator:
         self._clock = clock
         self._sleep = sleep
         self._verdicts: dict[str, str] = {}
-        declared = {name: _known_limits(arm) for name, arm in scenario.arms.items()}
+        declared = {name: declared_limits(arm) for name, arm in scenario.arms.items()}
         self._planned = list(make_plan(scenario, declared).points)
         self.progress = Progress(desk, clock, len(self._planned))
 
@@ -199,7 +199,7 @@ class Coordinator:
 
     def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> list[Point]:
         """The arm's points once more, now with what the engine said of itself."""
-        limits = merge_limits(_known_limits(arm), limits_of(facts))
+        limits = merge_limits(declared_limits(arm), limits_of(facts))
         write_json(self._run.arm(arm_name) / "facts.json", asdict(facts))
         points = [p for p in make_plan(self._scenario, {arm_name: limits}).points if p.arm == arm_name]
         self._replace_plan(arm_name, points)
@@ -304,12 +304,14 @@ class Coordinator:
     def _prepare(self, point: Point, number: int, ledger: WindowLedger) -> Attempt:
         """Text that this server instance has never been sent, written into the ledger first."""
         workload = self._workload(point)
-        prewarm = workload.prewarm_requests
-        prewarm = self._scenario.guards.prewarm_requests if prewarm is None else prewarm
+        prewarm = point.prewarm_requests
         purpose = f"{self._run_id} {point.point_id} attempt {number}"
         ids, length = self._corpus.ids, point.input_tokens
-        warm = ledger.take(ids, prewarm, length, f"{purpose} prewarm") if prewarm else np.zeros(0, np.int64)
-        windows = ledger.take(ids, point.requests, length, f"{purpose} load")
+        sha256 = self._corpus.sha256
+        warm = np.zeros(0, np.int64)
+        if prewarm:
+            warm = ledger.take(ids, prewarm, length, f"{purpose} prewarm", corpus_sha256=sha256)
+        windows = ledger.take(ids, point.requests, length, f"{purpose} load", corpus_sha256=sha256)
         self._history.serial += 1
         self._journal.append(
             "attempt_started",
@@ -382,20 +384,15 @@ class Coordinator:
 
 
 def limits_of(facts: Facts) -> Limits:
-    """What the engine says it can hold."""
-    return Limits(
-        max_running_requests=facts.max_running_requests,
-        kv_pool_tokens=facts.kv_pool_tokens,
-        context_tokens=facts.context_tokens,
-        max_input_tokens=facts.max_input_tokens,
-        page_tokens=facts.page_tokens,
-    )
-
-
-def _known_limits(arm: Arm) -> Limits:
-    from raybench.scenario.limits import declared_limits
-
-    return declared_limits(arm)
+    """What the engine says it can hold. A number below 1 is its way to say "none" or "automatic"."""
+    told = {
+        "max_running_requests": facts.max_running_requests,
+        "kv_pool_tokens": facts.kv_pool_tokens,
+        "context_tokens": facts.context_tokens,
+        "max_input_tokens": facts.max_input_tokens,
+        "page_tokens": facts.page_tokens,
+    }
+    return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})
 
 
 def _void(code: str, message: str, earlier: Verdict | None) -> Verdict:

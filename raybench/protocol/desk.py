@@ -77,8 +77,8 @@ class OrderDesk:
             return []  # a worker of an order that was given up
         return list(order.book.take(order.index[worker]))
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, data: bytes) -> None:
-        name = worker if phase == "load" else f"{worker}.{phase}"
+    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+        name = ".".join([worker, *([phase] if phase != "load" else []), *([kind] if kind != "requests" else [])])
         path = self._run.relative(self._run.part(point_id, attempt, name))
         self._open_parts.add(path)
         self._files.append(path, data)

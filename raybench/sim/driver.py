@@ -59,6 +59,7 @@ class Driver:
         self.engine.submit(request, self.engine.now)
         while (end := self.engine.next_time) is not None:
             self.engine.advance(end)
+        self.engine.forget_peaks()
         self.clock.skip(self.engine.now)
 
     def submit(self, request: Request) -> asyncio.Event:
@@ -94,6 +95,11 @@ class Driver:
         arrival.cached_tokens = request.cached
         arrival.retractions = request.retractions
         arrival.finish = request.finish.kind
+
+    def idle(self) -> bool:
+        """Whether a flush would be carried out now."""
+        self._turn()
+        return self.engine.idle(self.clock.now())
 
     def close(self) -> None:
         """No turn any more."""

@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from raybench.sim.admission import OutputShare
 from raybench.sim.cache import PrefixHasher
 from raybench.sim.faults import Faults
 from raybench.sim.pool import KvPool
@@ -29,10 +30,6 @@ from raybench.sim.speculation import Acceptance
 from raybench.sim.tally import Gauges, Tally
 from raybench.sim.tokens import TokenRing
 
-#: Share of the asked output that admission reserves without ignore_eos: first, last, decode steps between.
-RATIO_FIRST, RATIO_LAST, RATIO_STEPS = 0.7, 0.098, 600
-#: No more output than this is reserved for one request.
-RESERVED_OUTPUT_MAX = 4096
 #: The scheduler counts as busy for a moment after its last batch.
 SETTLE_S = 0.005
 NEVER = float("inf")
@@ -82,7 +79,7 @@ class Engine:
         self._filling: list[Request] = []
         self._chunked: Request | None = None
         self._step: _Step | None = None
-        self._ratio = RATIO_FIRST
+        self._share = OutputShare()
         self._copies_end = 0.0
 
     # ---- the outside ----------------------------------------------------------------------------
@@ -119,7 +116,7 @@ class Engine:
             pool_tokens=self.profile.kv_pool_tokens,
             sequence_tokens=sum(request.length for request in self.running),
             cuda_graph=0 < len(self.running) <= self.profile.graph_batch_max,
-            new_token_ratio=self._ratio,
+            new_token_ratio=self._share.ratio,
         )
 
     def pending_tokens(self) -> int:
@@ -181,6 +178,10 @@ class Engine:
             self.flushes += 1
         self.tally.flushed(done, self.gauges())
         return done
+
+    def forget_peaks(self) -> None:
+        """Begin anew with what /sim/state tells of highest numbers."""
+        self.in_flight_max = self.running_max = self.in_flight
 
     def advance(self, until: float) -> list[Request]:
         """Go on to `until`; gives the requests that got tokens or ended, each once, in order."""
@@ -276,9 +277,7 @@ class Engine:
 
     def _still_to_take(self, request: Request) -> int:
         """Pages that admission keeps back for a request beside those that it holds."""
-        left = min(request.max_new_tokens - request.output, RESERVED_OUTPUT_MAX)
-        share = 1.0 if request.ignore_eos else self._ratio
-        return self.pool.missing(request, request.length + int(left * share))
+        return self.pool.missing(request, request.length + self._share.tokens(request))
 
     def _begin_prefill(self, chunks: list[tuple[Request, int]], load_back: int) -> _Step:
         profile = self.profile
@@ -307,8 +306,9 @@ class Engine:
             victims.append(victim)
             self._retract(victim)
         if victims:
-            before, self._ratio = self._ratio, self._ratio_after_retraction()
-            self.tally.retracted(victims, before, self._ratio)
+            before = self._share.ratio
+            self._share.retracted(self.running)
+            self.tally.retracted(victims, before, self._share.ratio)
         return bool(self.running)
 
     def _retract(self, request: Request) -> None:
@@ -320,12 +320,6 @@ class Engine:
         request.keys = self._keys_with_output(request)
         request.prefilled = 0
         self.waiting.append(request)
-
-    def _ratio_after_retraction(self) -> float:
-        """SGLang's estimate anew: what the running ones have, plus 20 tokens each, of what they want."""
-        have = sum(request.output for request in self.running) + 20 * len(self.running)
-        want = sum(request.max_new_tokens for request in self.running) + 1
-        return min(have / want, 1.0)
 
     def _note_peak(self) -> None:
         self.pages_peak = max(self.pages_peak, self.pool.used)
@@ -363,7 +357,7 @@ class Engine:
                 verified += 1
             tokens += count
             self._emit(request, count, touched)
-        self._ratio = max(self._ratio - (RATIO_FIRST - RATIO_LAST) / RATIO_STEPS, RATIO_LAST)
+        self._share.decoded()
         drafts = 0 if self._acceptance is None else self._acceptance.drafts
         self.tally.decode(self.gauges, tokens, verified, drafts * verified, self.now)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from raybench.scenario.schema import Sim
-from raybench.sim.clock import VirtualClock
 from raybench.sim.engine import Engine
 
 VERSION = "0.5.23"
@@ -28,7 +27,7 @@ class Identity:
     startup_s: float
 
 
-def server_info(engine: Engine, identity: Identity, clock: VirtualClock) -> dict[str, object]:
+def server_info(engine: Engine, identity: Identity) -> dict[str, object]:
     arguments = _server_arguments(engine, identity)
     startup = _startup_time(identity)
     hicache = bool(engine.pool.host.capacity)

@@ -1,7 +1,8 @@
-"""Bytes of SGLang's OpenAI routes: chunks, plain answers, usage, errors. As version 0.5.23 sends them."""
+"""Bytes of SGLang's OpenAI routes: chunks, plain answers, usage. As version 0.5.23 sends them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import orjson
@@ -47,11 +48,15 @@ class OpenAIWire:
             said = {"message": message}
         else:
             said = {"text": self._text(0)}
-        choice = {"index": 0} | said | {
-            "logprobs": None,
-            "finish_reason": request.finish.kind,
-            "matched_stop": None,
-        }
+        choice = (
+            {"index": 0}
+            | said
+            | {
+                "logprobs": None,
+                "finish_reason": request.finish.kind,
+                "matched_stop": None,
+            }
+        )
         spans = [{"version": "default", "start": 0, "end": request.output}]
         return orjson.dumps(
             self._head("chat.completion" if self._kind == "chat" else "text_completion")
@@ -77,7 +82,7 @@ class OpenAIWire:
             event = _event(self._head("text_completion") | {"choices": [choice], "usage": usage})
         return event + self._closing(request)
 
-    def _choice(self, delta: dict[str, object], reason: str | None, *, usage: bool = False) -> bytes:
+    def _choice(self, delta: Mapping[str, object], reason: str | None, *, usage: bool = False) -> bytes:
         choice = {
             "index": 0,
             "delta": delta,
@@ -100,7 +105,10 @@ class OpenAIWire:
             tiers = {"device": request.cached_device, "host": request.cached_host}
             events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
         if self._ask.usage:
-            events += _event(head | {"choices": [], "usage": self._usage(request)})
+            usage = self._usage(request)
+            if self._kind == "completion":
+                del usage["completion_tokens_details"]
+            events += _event(head | {"choices": [], "usage": usage})
         return events
 
     def _usage(self, request: Request) -> dict[str, object]:
@@ -110,6 +118,7 @@ class OpenAIWire:
             "completion_tokens": request.output,
             "prompt_tokens_details": {"cached_tokens": request.cached},
             "reasoning_tokens": 0,
+            "completion_tokens_details": None,
         }
 
     def _head(self, kind: str) -> dict[str, object]:
@@ -123,11 +132,6 @@ class OpenAIWire:
     def _text(self, begin: int) -> str:
         request = self._ask.request
         return self._ring.text_bytes(request.ring_start + begin, request.output - begin).decode()
-
-
-def error_body(message: str, status: int, *, kind: str = "BadRequestError") -> dict[str, object]:
-    """The error object of the OpenAI routes, and of every route for a body that cannot be read."""
-    return {"object": "error", "message": message, "type": kind, "param": None, "code": status}
 
 
 def _event(body: dict[str, object]) -> bytes:

@@ -1,85 +1,165 @@
-"""The simulated engine as a server: SGLang's routes over aiohttp, one process, one event loop.
-
-`serve` runs until it is told to stop. Beside SGLang's routes there are two that no engine has: /sim/gpus
-(device memory, in place of NVML) and /sim/state (what really arrived, for tests).
-"""
+"""Starts and ends the simulated engine: one process, one event loop, SGLang's routes over aiohttp."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import math
+import gc
 import os
+import resource
+import secrets
+import signal
+import socket
+import sys
 import time
-from collections.abc import Awaitable, Callable
-from uuid import uuid4
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
 
-import numpy as np
-import orjson
+import psutil
+import uvloop
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
-from raybench.sim import info, metrics
-from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, wants_stream
+from raybench.scenario.schema import Sim
+from raybench.sim.answers import Answers
+from raybench.sim.clock import VirtualClock
+from raybench.sim.control import Control
 from raybench.sim.driver import Driver
-from raybench.sim.generate_wire import DONE, GenerateWire, error_event
-from raybench.sim.nvml import read_devices
-from raybench.sim.openai_wire import Kind, OpenAIWire, error_body
+from raybench.sim.engine import Engine
+from raybench.sim.faults import Faults
+from raybench.sim.info import Identity
+from raybench.sim.preload import Preload
+from raybench.sim.profiles import make_profile
+from raybench.sim.replies import json_reply
 from raybench.sim.request import Request
+from raybench.sim.serverlog import ServerLog
+from raybench.sim.tokens import tokenize
 
-#: Like uvicorn's under SGLang: a connection that idles longer is closed.
+#: As uvicorn under SGLang: a connection that idles longer is closed.
 KEEPALIVE_S = 5.0
 BODY_BYTES_MAX = 256 * 1024 * 1024
-HEALTH_TIMEOUT_S = 20.0
-#: SGLang's /health looks for an answer only after this long.
-HEALTH_PAUSE_S = 1.0
-FLUSH_POLL_S = 0.01
-
-FLUSHED = (
-    "Cache flushed.\nPlease check backend logs for more details. "
-    "(When there are running or waiting requests, the operation will not be performed.)\n"
-)
-FLUSH_FAILED = "Flush cache failed.\n"
-FLUSH_TIMED_OUT = "Timed out waiting for idle state."
-FLUSH_IN_PROGRESS = "Another flush_cache is already in progress."
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BACKLOG = 4096
+PARENT_POLL_S = 0.5
+#: Answers under way are given this long when the server is told to stop.
+SHUTDOWN_S = 0.2
 
 
-class Server:
-    """The routes of one simulated engine. `identity` is known once the port is."""
+def serve(
+    sim: Sim,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    preload: Preload | None = None,
+    log: TextIO = sys.stderr,
+    parent_pid: int | None = None,
+    ready: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until the process `parent_pid` is gone. Blocks.
 
-    def __init__(self, driver: Driver, identity: info.Identity) -> None:
-        self._driver = driver
-        self._engine = driver.engine
-        self._clock = driver.clock
-        self._identity = identity
-        self._flushing = False
-        speculation = driver.engine.profile.speculation
-        drafts = 0 if speculation is None else speculation.draft_tokens - 1
-        self._wire = GenerateWire(driver.engine.ring, driver.clock, drafts=drafts)
+    port 0 takes a free one. `ready` is called with the URL once connections are accepted. Raises OSError
+    if the address cannot be bound.
+    """
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(sim, host, port, preload, log, parent_pid, ready))
 
-    def application(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_like_fastapi])
-        both = [("/flush_cache", self.flush), ("/health", self.health), ("/health_generate", self.health)]
-        for path, handler in both:
-            app.router.add_get(path, handler)
-        app.router.add_post("/flush_cache", self.flush)
-        for path, handler in (
-            ("/ping", self.alive),
-            ("/ready", self.alive),
-            ("/v1/models", self.models),
-            ("/v1/loads", self.loads),
-            ("/server_info", self.server_info),
-            ("/get_server_info", self.server_info),
-            ("/model_info", self.model_info),
-            ("/get_model_info", self.model_info),
-            ("/metrics", self.metrics),
-            ("/sim/gpus", self.gpus),
-            ("/sim/state", self.state),
-        ):
-            app.router.add_get(path, handler)
-        app.router.add_post("/generate", self.generate)
-        app.router.add_post("/v1/completions", self.completions)
-        app.router.add_post("/v1/chat/completions", self.chat)
-        app.router.add_post("/abort_request", self.abort_request)
-        return app
+
+async def _serve(
+    sim: Sim,
+    host: str,
+    port: int,
+    preload: Preload | None,
+    log: TextIO,
+    parent_pid: int | None,
+    ready: Callable[[str], None],
+) -> None:
+    began_s = time.monotonic()
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    port = listener.getsockname()[1]
+    profile = make_profile(sim)
+    server_log = ServerLog(log, profile)
+    engine = Engine(
+        profile,
+        Faults(sim.faults, preload),
+        seed=sim.seed,
+        compression=sim.time_compression,
+        log=server_log.scheduler,
+    )
+    driver = Driver(engine, VirtualClock(sim.time_compression))
+    driver.warm_up(Request("warmup", tokenize("The capital city of France is"), 8, stream=False))
+    startup_s = time.monotonic() - began_s
+    identity = Identity(sim, host, port, os.getpid(), secrets.randbelow(2**30), startup_s)
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_front(server_log)])
+    app.add_routes(Answers(driver, incremental=sim.incremental).routes())
+    app.add_routes(Control(driver, identity).routes())
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_S,
+        shutdown_timeout=SHUTDOWN_S,
+        handler_cancellation=True,
+    )
+    await runner.setup()
+    await web.SockSite(runner, listener, backlog=BACKLOG).start()
+    server_log.front("The server is fired up and ready to roll!")
+    gc.collect()
+    gc.freeze()
+    name = f"[{host}]" if family == socket.AF_INET6 else host
+    ready(f"http://{name}:{port}")
+    await _told_to_stop(parent_pid)
+    await runner.cleanup()
+    driver.close()
+
+
+async def _told_to_stop(parent_pid: int | None) -> None:
+    """Returns on SIGTERM, on SIGINT, and when the parent is gone."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    parent = None if parent_pid is None else _parent(parent_pid)
+    while not stop.is_set():
+        if parent_pid is not None and (parent is None or not _alive(parent)):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), None if parent_pid is None else PARENT_POLL_S)
+
+
+def _parent(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _alive(process: psutil.Process) -> bool:
+    """psutil compares the start time too, so a process that took over the number does not count."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _front(log: ServerLog) -> Middleware:
+    """What FastAPI and uvicorn add to every route: their answer to unknown paths, and an access line."""
+
+    @web.middleware
+    async def front(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+        except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+            response = json_reply({"detail": error.reason}, error.status)
+        peer = request.transport.get_extra_info("peername") if request.transport else None
+        client = f"{peer[0]}:{peer[1]}" if peer else "-"
+        line = f'{client} - "{request.method} {request.path_qs} HTTP/1.1"'
+        log.front(f"INFO:     {line} {response.status} {response.reason}")
+        return response
+
+    return front
+
+
+def _raise_file_limit() -> None:
+    """One descriptor a stream: take what the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

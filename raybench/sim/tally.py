@@ -123,7 +123,8 @@ class Tally:
     ) -> None:
         """A prefill batch begins; `cached` are the hits of the requests that are new in it."""
         new = sum(tokens for _, tokens in chunks)
-        rate = new / max((now - self._prefilled_at) * self._wall, 1e-6)
+        elapsed = (now - self._prefilled_at) * self._wall
+        rate = new / elapsed if elapsed > 0 else 0.0
         self._prefilled_at = now
         self.count("realtime", new, "prefill_compute")
         self.count("effective", sum(tokens for request, tokens in chunks if not request.retractions), "input")
@@ -149,7 +150,7 @@ class Tally:
         if self._decode_steps % DECODE_LOG_INTERVAL:
             return
         state = gauges()
-        rate = self._decoded / max((now - self._decoded_at) * self._wall, 1e-6)
+        rate = self._decoded / ((now - self._decoded_at) * self._wall)
         speculation = ""
         if self._verified:
             self.accept_length = self._decoded / self._verified

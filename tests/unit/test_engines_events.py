@@ -91,6 +91,11 @@ def test_o_n3_an_event_of_two_mebibytes_passes_and_one_over_the_limit_does_not()
     assert payloads(reads, size + 5) == ([], True)
 
 
+def test_the_line_end_of_an_event_does_not_count_to_its_limit() -> None:
+    assert payloads(one_byte_each(b"data: a\n\n"), 7) == ([b"a"], False)
+    assert payloads(one_byte_each(b"data: a\n\n"), 6) == ([], True)
+
+
 def test_the_limit_holds_for_an_event_that_never_ends_and_keeps_nothing_of_it() -> None:
     reader = EventReader(100)
     assert reader.feed(b"data: a\n\n") == [b"a"]

@@ -51,6 +51,13 @@ def test_a_counter_of_sglang_that_was_never_used_is_zero_where_the_version_has_i
     assert old.preemptions is None
 
 
+def test_cached_tokens_by_tier_are_added_unless_there_is_a_total() -> None:
+    tiers = [('"device"', 100), ('"storage_File"', 20)]
+    text = "".join(f"sglang:cached_tokens_total{{cache_source={source}}} {n}\n" for source, n in tiers)
+    assert sglang_counters(text).cached_tokens == 120
+    assert sglang_counters(text + 'sglang:cached_tokens_total{cache_source="total"} 120\n').cached_tokens == 120
+
+
 def test_prefix_hits_of_all_tiers_are_added() -> None:
     name = "sglang:prefill_effective_tokens_total"
     modes = {"input": 1000, "device_hit": 100, "host_hit": 20, "storage_hit": 3}

@@ -56,6 +56,13 @@ def test_o_s2_tokens_are_counted_by_the_server_whatever_a_chunk_repeats(
     assert (answer.finish_reason, answer.done_marker, answer.error_class) == ("length", True, None)
 
 
+def test_o_s2_tokens_without_visible_text_do_not_repeat_the_text_of_a_cumulative_stream() -> None:
+    answer = answer_of(
+        event(message("a", [1], 1)), event(message("a", [1, 2], 2)), event(message("a", [1, 2, 3], 3, LENGTH))
+    )
+    assert (answer.text, answer.output_tokens) == ("a", 3)
+
+
 @pytest.mark.parametrize("reason", [None, "length", LENGTH])
 def test_o_s2_several_tokens_in_a_chunk_and_every_form_of_finish_reason(reason: object) -> None:
     answer = answer_of(

@@ -107,9 +107,9 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
         # too low
         (
             "    output",
-            "    seed: 4\n    output",
-            "workloads[0].seed",
-            "it belongs at the top level, as `seed`",
+            "    placement: {}\n    output",
+            "workloads[0].placement",
+            "it belongs at the top level, as `placement`",
         ),
         (
             "{}",
@@ -151,7 +151,7 @@ def test_o_c1_an_unknown_top_level_block_names_the_blocks_there_are() -> None:
     problem = problem_of(SCENARIO + "zzz:\n  a: 1\n")
     assert (problem.path, problem.line, problem.way_out) == ("zzz", 11, None)
     assert problem.allowed == (
-        "the keys name, description, seed, arms, workloads, corpus, guards, load, monitors, placement"
+        "the keys name, description, arms, workloads, corpus, guards, load, monitors, placement"
     )
 
 

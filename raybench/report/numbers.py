@@ -1,0 +1,84 @@
+"""Numbers as people read them. Rounding happens here and nowhere else: files keep full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: What stands in a cell whose number is not known or not defined.
+UNKNOWN = "—"
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+def count(value: int | None) -> str:
+    """6748 -> `6,748`."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """Tokens per second: whole from 100 on, else one decimal; two below one."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"
+
+
+def latency(ms: float | None) -> str:
+    """`5.36 s` from a second on, whole milliseconds below, one decimal below 100 ms."""
+    if ms is None:
+        return UNKNOWN
+    if abs(ms) >= 1000:
+        return f"{ms / 1000:,.2f} s"
+    return f"{ms:.0f} ms" if abs(ms) >= 100 else f"{ms:.1f} ms"
+
+
+def per_token(ms: float | None) -> str:
+    """TPOT: `50.3 ms`, seconds from a second on."""
+    if ms is None:
+        return UNKNOWN
+    return f"{ms:.1f} ms" if abs(ms) < 1000 else f"{ms / 1000:,.2f} s"
+
+
+def latencies(values_ms: Sequence[float | None], *, decimals_ms: int = 0) -> str:
+    """Several latencies of one metric in one unit, that of the largest: `5.35 / 5.36 / 5.36 s`."""
+    known = [value for value in values_ms if value is not None]
+    if not known:
+        return UNKNOWN
+    seconds = max(known) >= 1000 and not decimals_ms
+    texts = (
+        UNKNOWN if value is None else f"{value / 1000:.2f}" if seconds else f"{value:.{decimals_ms}f}"
+        for value in values_ms
+    )
+    return f"{' / '.join(texts)} {'s' if seconds else 'ms'}"
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """A fixed number of decimals: the appendix lines up."""
+    return UNKNOWN if value is None else f"{value:,.{decimals}f}"
+
+
+def memory(bytes_: int | None) -> str:
+    """`64.6 GiB`, or MiB below one GiB."""
+    if bytes_ is None:
+        return UNKNOWN
+    return f"{bytes_ / GIB:.1f} GiB" if abs(bytes_) >= GIB else f"{bytes_ / MIB:.0f} MiB"
+
+
+def share(value: float | None) -> str:
+    """A share of one with four decimals, as hit rates are judged."""
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def percent(value: float | None) -> str:
+    """A share of one as a whole percentage."""
+    return UNKNOWN if value is None else f"{value:.0%}"
+
+
+def tokens(value: int | None) -> str:
+    """Sizes as serving people write them: 16384 -> `16k`, 1048576 -> `1m`, else with separators."""
+    if value is None:
+        return UNKNOWN
+    if value and value % MIB == 0:
+        return f"{value // MIB}m"
+    return f"{value // KIB}k" if value and value % KIB == 0 else f"{value:,}"

@@ -1,0 +1,145 @@
+"""The routes of the simulated engine that generate: `/generate`, OpenAI's two, and `/health`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+import numpy as np
+from aiohttp import web
+
+from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, wants_stream
+from raybench.sim.driver import Driver
+from raybench.sim.generate_wire import DONE, GenerateWire, error_event
+from raybench.sim.openai_wire import Kind, OpenAIWire
+from raybench.sim.replies import message_reply, object_reply
+from raybench.sim.request import Finish, Request
+
+EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
+#: SGLang's /health looks for a token only after this long, and gives up after the second.
+HEALTH_PAUSE_S, HEALTH_TIMEOUT_S = 1.0, 20.0
+
+#: Bytes of the events that show output tokens [begin, now).
+Render = Callable[[int], bytes]
+
+
+class Answers:
+    """`incremental`: events of /generate hold only what is new."""
+
+    def __init__(self, driver: Driver, *, incremental: bool) -> None:
+        self._driver = driver
+        self._profile = driver.engine.profile
+        self._incremental = incremental
+        speculation = self._profile.speculation
+        drafts = 0 if speculation is None else speculation.draft_tokens - 1
+        self._wire = GenerateWire(driver.engine.ring, driver.clock, drafts=drafts)
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        return [
+            web.post("/generate", self.generate),
+            web.put("/generate", self.generate),
+            web.post("/v1/completions", self.completions),
+            web.post("/v1/chat/completions", self.chat),
+            web.get("/health", self.health),
+            web.get("/health_generate", self.health),
+        ]
+
+    async def generate(self, http: web.Request) -> web.StreamResponse:
+        data = await http.read()
+        try:
+            request = self._accept(read_generate(data, self._profile)).request
+        except Refused as refused:
+            return self._refuse_generate(refused, data)
+        if not request.stream:
+            await self._whole(request)
+            if (refusal := _refusal(request)) is not None:
+                return message_reply(refusal.message or "")
+            return web.Response(body=self._wire.body(request), content_type="application/json")
+
+        def render(begin: int) -> bytes:
+            return self._wire.event(request, begin if self._incremental else 0, first=begin == 0)
+
+        return await self._stream(http, request, render)
+
+    async def completions(self, http: web.Request) -> web.StreamResponse:
+        return await self._openai(http, "completion")
+
+    async def chat(self, http: web.Request) -> web.StreamResponse:
+        return await self._openai(http, "chat")
+
+    async def health(self, http: web.Request) -> web.Response:
+        """On an idle engine this generates one token; under load any answer of the engine will do."""
+        began_s = time.monotonic()
+        probe = Request(f"HEALTH_CHECK_{uuid4().hex}", np.zeros(1, np.uint32), 1, stream=False, internal=True)
+        if self._driver.engine.in_flight == 0:
+            await self._whole(probe)
+        while self._driver.last_output_s < began_s or time.monotonic() - began_s < HEALTH_PAUSE_S:
+            if time.monotonic() - began_s > HEALTH_TIMEOUT_S:
+                return web.Response(status=503)
+            await asyncio.sleep(HEALTH_PAUSE_S / 10)
+        return web.Response()
+
+    async def _openai(self, http: web.Request, kind: Kind) -> web.StreamResponse:
+        read = read_chat if kind == "chat" else read_completion
+        try:
+            ask = self._accept(read(await http.read(), self._profile))
+        except Refused as refused:
+            label = "BadRequestError" if refused.shape == "value" else "Bad Request"
+            return object_reply(refused.message, label)
+        request = ask.request
+        wire = OpenAIWire(kind, ask, self._driver.engine.ring, int(time.time()))
+        if request.stream:
+            return await self._stream(http, request, wire.chunks)
+        await self._whole(request)
+        if (refusal := _refusal(request)) is not None:
+            return object_reply(refusal.message or "", "BadRequestError")
+        return web.Response(body=wire.answer(), content_type="application/json")
+
+    def _accept(self, ask: Ask) -> Ask:
+        if ask.request.rid in self._driver:
+            raise Refused(f"Duplicate request ID detected: {ask.request.rid}")
+        return ask
+
+    def _refuse_generate(self, refused: Refused, data: bytes) -> web.Response:
+        if refused.shape == "validation":
+            return object_reply(f"1 validation error:\n  {refused.message}", "Bad Request")
+        if wants_stream(data):
+            return web.Response(body=error_event(refused.message) + DONE, headers=EVENT_STREAM)
+        return message_reply(refused.message)
+
+    async def _whole(self, request: Request) -> None:
+        """Wait for the end of a request. Ended early if the client goes away."""
+        news = self._driver.submit(request)
+        try:
+            while request.finish is None:
+                await news.wait()
+                news.clear()
+        finally:
+            self._driver.leave(request)
+
+    async def _stream(self, http: web.Request, request: Request, render: Render) -> web.StreamResponse:
+        """One event for all that came since the last one: a slow reader gets fewer, larger events."""
+        response = web.StreamResponse(headers=EVENT_STREAM)
+        news = self._driver.submit(request)
+        shown = 0
+        try:
+            await response.prepare(http)
+            while request.finish is None:
+                await news.wait()
+                news.clear()
+                events = render(shown)
+                shown = request.output
+                await response.write(events if request.finish is None else events + DONE)
+        except ConnectionResetError:
+            pass  # The client went away; `leave` ends its request.
+        finally:
+            self._driver.leave(request)
+        return response
+
+
+def _refusal(request: Request) -> Finish | None:
+    """How the scheduler refused this request, if it did."""
+    finish = request.finish
+    return finish if finish is not None and finish.status is not None else None

@@ -1,0 +1,131 @@
+"""The routes of the simulated engine that do not generate: flush, abort, facts, counters; and two that no
+engine has: `/sim/gpus` (device memory, in place of NVML) and `/sim/state` (what arrived, for tests)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import time
+
+import orjson
+from aiohttp import web
+
+from raybench.sim import info, metrics
+from raybench.sim.driver import Driver
+from raybench.sim.nvml import read_devices
+from raybench.sim.replies import json_reply
+
+FLUSH_POLL_S = 0.005
+
+FLUSHED = (
+    "Cache flushed.\nPlease check backend logs for more details. "
+    "(When there are running or waiting requests, the operation will not be performed.)\n"
+)
+FLUSH_FAILED = "Flush cache failed.\n"
+FLUSH_TIMED_OUT = "Timed out waiting for idle state."
+FLUSH_IN_PROGRESS = "Another flush_cache is already in progress."
+
+
+class Control:
+    def __init__(self, driver: Driver, identity: info.Identity) -> None:
+        self._driver = driver
+        self._engine = driver.engine
+        self._clock = driver.clock
+        self._identity = identity
+        self._flush_waits = False
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        return [
+            web.get("/flush_cache", self.flush),
+            web.post("/flush_cache", self.flush),
+            web.post("/abort_request", self.abort_request),
+            web.get("/ping", self.alive),
+            web.get("/ready", self.alive),
+            web.get("/v1/models", self.models),
+            web.get("/v1/loads", self.loads),
+            web.get("/server_info", self.server_info),
+            web.get("/get_server_info", self.server_info),
+            web.get("/model_info", self.model_info),
+            web.get("/get_model_info", self.model_info),
+            web.get("/metrics", self.metrics),
+            web.get("/sim/gpus", self.gpus),
+            web.get("/sim/state", self.state),
+        ]
+
+    async def flush(self, http: web.Request) -> web.Response:
+        """With `timeout` it waits that long for idle; one such wait at a time."""
+        try:
+            timeout_s = float(http.query.get("timeout", "0"))
+        except ValueError:
+            timeout_s = -1.0
+        if not (math.isfinite(timeout_s) and timeout_s >= 0):
+            return web.Response(text="timeout must be a number of seconds, 0 or more", status=400)
+        if self._flush_waits:
+            return web.Response(text=FLUSH_IN_PROGRESS, status=400)
+        self._flush_waits = True
+        try:
+            deadline_s = time.monotonic() + timeout_s
+            while not self._driver.idle():
+                if timeout_s == 0:
+                    break
+                if time.monotonic() >= deadline_s:
+                    return web.Response(text=FLUSH_TIMED_OUT, status=400)
+                await asyncio.sleep(FLUSH_POLL_S)
+            done = self._engine.flush(self._clock.now())
+        finally:
+            self._flush_waits = False
+        return web.Response(text=FLUSHED if done else FLUSH_FAILED, status=200 if done else 400)
+
+    async def abort_request(self, http: web.Request) -> web.Response:
+        """Always 200. The id must be a known one; then every id that begins with it is meant."""
+        try:
+            body = orjson.loads(await http.read())
+        except orjson.JSONDecodeError:
+            body = None
+        if not isinstance(body, dict):
+            return json_reply({"error": "the body must be a JSON object"}, 400)
+        rid = body.get("rid")
+        if body.get("abort_all") is True:
+            self._driver.abort("")
+        elif isinstance(rid, str) and rid in self._driver:
+            self._driver.abort(rid)
+        return web.Response()
+
+    async def alive(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def models(self, _: web.Request) -> web.Response:
+        return json_reply(info.models(self._engine, time.time()))
+
+    async def loads(self, http: web.Request) -> web.Response:
+        include = frozenset(http.query.get("include", "all").split(","))
+        return json_reply(info.loads(self._engine, time.time(), include))
+
+    async def server_info(self, _: web.Request) -> web.Response:
+        return json_reply(info.server_info(self._engine, self._identity))
+
+    async def model_info(self, _: web.Request) -> web.Response:
+        return json_reply(info.model_info(self._engine))
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        page = metrics.render(self._engine, pid=self._identity.pid, compression=self._clock.compression)
+        return web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    async def gpus(self, _: web.Request) -> web.Response:
+        return json_reply(read_devices(self._engine))
+
+    async def state(self, _: web.Request) -> web.Response:
+        """The truth, which raybench's own numbers are compared with in tests."""
+        return json_reply(
+            {
+                "profile": self._engine.profile.name,
+                "time_compression": self._clock.compression,
+                "virtual_s": self._clock.now(),
+                "in_flight": self._engine.in_flight,
+                "in_flight_max": self._engine.in_flight_max,
+                "running_max": self._engine.running_max,
+                "flushes": self._engine.flushes,
+                "arrivals": [dataclasses.asdict(arrival) for arrival in self._driver.arrivals],
+            }
+        )

@@ -1,0 +1,156 @@
+"""report.md and report.json of a whole run: what is valid is told, what is not says why."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_run import LOST, NOT_COLD, SKIP, whole_run
+
+from raybench.analysis.merge import merge
+from raybench.errors import RunDirectoryError
+from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.report.tables import points_rows
+from raybench.report.text import ENGLISH
+from raybench.report.write import write_report
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    made = whole_run(tmp_path_factory.mktemp("report") / "run")
+    facts = {"engine": "sglang", "version": "0.5.9", "kv_pool_tokens": 1_040_384, "prefix_cache": False, "raw": {}}
+    write_json(made.arm("tp2pp4") / "facts.json", facts)
+    device = {"name": "Example GPU", "memory_total_bytes": 80 * 1024**3, "driver_version": "580.1"}
+    inventory = {"gpu-host": {"available": True, "reason": None, "devices": [device, device]}}
+    write_json(made.arm("tp2pp4") / "gpus.json", inventory)
+    lost = {"gpu-host": {"available": False, "reason": "library not found", "devices": []}}
+    write_json(made.arm("tp8") / "gpus.json", lost)
+    merge(made)
+    write_report(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def report(run: RunDirectory) -> str:
+    return run.report_md.read_text(encoding="utf-8")
+
+
+def section(report: str, heading: str) -> str:
+    return report.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def line_of(block: str, *cells: str) -> str:
+    (line,) = [line for line in block.splitlines() if line.startswith("| " + " | ".join(cells) + " |")]
+    return line
+
+
+def test_an_accepted_row_has_the_seeds_columns(report: str) -> None:
+    results = section(report, "Results")
+    assert "| C | Arm | Input TPS | Output TPS | TTFT P95 | TPOT P95 | n | Verdict |" in results
+    expected = "| 2 | tp2pp4 | 2,048 | 22.0 | 400 ms | 60.0 ms | 4 | accepted |"
+    assert line_of(results, "2", "tp2pp4") == expected
+
+
+def test_numbers_of_a_void_point_are_struck_through_and_in_no_summary(report: str) -> None:
+    row = line_of(section(report, "Results"), "2", "tp8")
+    assert row == f"| 2 | tp8 | ~~2,048~~ | ~~22.0~~ | ~~400 ms~~ | ~~60.0 ms~~ | ~~2~~ | void: {LOST} |"
+    summary = section(report, "Summary")
+    assert "5 points: 2 accepted, 1 void, 1 skipped, 1 not measured." in summary
+    assert "tp8" not in summary
+
+
+def test_lost_requests_stay_in_n(report: str) -> None:
+    assert "~~2/4~~" in line_of(section(report, "Appendix B: all points"), "1k", "2", "tp8")
+
+
+def test_a_queueing_point_is_marked_and_the_mark_is_explained(report: str) -> None:
+    assert line_of(section(report, "Results"), "4 †", "tp2pp4").endswith("accepted |")
+    assert ENGLISH.queueing_note in section(report, "Notes")
+
+
+def test_a_skipped_point_is_a_row_with_its_reason(report: str) -> None:
+    boundary = line_of(section(report, "Context boundary"), "512k", "tp8")
+    assert boundary == f"| 512k | tp8 | — | — | — | C=1 skipped: {SKIP} |"
+    assert f"tp8/512k/c1: skipped: {SKIP}" in section(report, "Points without a valid number")
+    assert "skipped" in line_of(section(report, "Appendix B: all points"), "512k", "1", "tp8")
+
+
+def test_a_point_that_was_not_measured_is_a_row(report: str) -> None:
+    expected = "| 4 | tp8 | — | — | — | — | — | not measured |"
+    assert line_of(section(report, "Results"), "4", "tp8") == expected
+
+
+def test_rejected_attempts_are_told_with_hit_rates_and_windows(report: str) -> None:
+    protocol = section(report, "Protocol as executed")
+    row = line_of(protocol, "tp2pp4/1k/c4", "1")
+    assert row == f"| tp2pp4/1k/c4 | 1 | retry | 0.9998 | 0.9998 | 100 .. 150 (4) | {NOT_COLD} |"
+    assert "4 attempts for 3 measured points; 2 rejected." in protocol
+
+
+def test_active_limits_say_what_bounds_them(report: str) -> None:
+    row = line_of(section(report, "Active limits"), "1k (1k -> 11)")
+    assert row == "| 1k (1k -> 11) | 2 (max running requests) | 2 (KV pool) |"
+
+
+def test_facts_stand_side_by_side_and_unknown_ones_are_dashes(report: str) -> None:
+    environment = section(report, "Environment")
+    assert line_of(environment, "Prefix cache") == "| Prefix cache | no | — |"
+    gpus = "| GPUs | 2 x Example GPU (80.0 GiB), driver 580.1 | not available (library not found) |"
+    assert line_of(environment, "GPUs") == gpus
+
+
+def test_gpu_memory_is_told_by_device_for_accepted_points_only(report: str) -> None:
+    memory = section(report, "GPU memory")
+    expected = "| tp2pp4 | gpu-host 0 | 80.0 GiB | 60.0 GiB | 65.0 GiB | 70.0 GiB | 10.0 GiB | 1k C=2 |"
+    assert line_of(memory, "tp2pp4", "gpu-host 0") == expected
+    assert "tp8" not in memory
+
+
+def test_windows_of_every_attempt_are_in_appendix_a(report: str) -> None:
+    windows = section(report, "Appendix A: corpus windows")
+    assert line_of(windows, "tp2pp4/1k/c4", "1", "retry").endswith("| 100 .. 150 (4) | — |")
+    assert line_of(windows, "tp2pp4/1k/c4", "2", "accept").endswith("| 200 .. 250 (4) | — |")
+
+
+def test_the_report_names_the_percentile_method_the_torn_part_and_the_inputs(report: str) -> None:
+    assert "P95 is the maximum for n < 20" in section(report, "Notes")
+    assert "parts/gpu/gpu-host.arrows: file not closed" in section(report, "Warnings")
+    assert line_of(section(report, "Inputs (sha256)"), "corpus") == f"| corpus | {'cd' * 32} |"
+
+
+def test_every_table_has_rows_of_one_width(report: str) -> None:
+    for block in report.split("\n\n"):
+        widths = {line.count(" | ") for line in block.splitlines() if line.startswith("| ")}
+        assert len(widths) <= 1, block
+
+
+def test_o_f3_report_json_is_strict_and_undefined_is_null(run: RunDirectory) -> None:
+    told = json.loads(run.report_json.read_text(), parse_constant=pytest.fail)
+    points = {point["point_id"]: point for point in told["points"]}
+    assert points["tp8/512k/c1"]["tpot_ms_p95"] is None
+    assert points["tp8/1k/c4"]["verdict"] is None
+    assert points["tp2pp4/1k/c2"]["output_tokens_per_s"] == 22.0
+    assert told["percentile_method"] == "nearest rank"
+
+
+def test_rows_come_in_the_order_of_the_plan_with_their_json_decoded(run: RunDirectory) -> None:
+    rows = points_rows(run)
+    manifest = read_json(run.manifest)
+    assert isinstance(manifest, dict)
+    assert [row["point_id"] for row in rows] == [point["point_id"] for point in manifest["points"]]
+    assert rows[0]["errors_by_class"] == {}
+    assert rows[1]["attempt_history"][0]["verdict"] == "retry"
+
+
+def test_a_run_that_was_not_merged_is_told_how_to_merge(tmp_path: Path) -> None:
+    made = whole_run(tmp_path / "run")
+    with pytest.raises(RunDirectoryError, match="raybench merge"):
+        write_report(made)
+
+
+def test_the_report_needs_neither_ray_nor_pandas() -> None:
+    rooms = "raybench.report.write, raybench.report.terminal"
+    unwanted = "{'ray', 'pandas', 'pydantic', 'aiohttp'} & set(sys.modules)"
+    code = f"import sys, {rooms}; sys.exit(bool({unwanted}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
