@@ -16,6 +16,7 @@ from rich.console import Console
 
 from raybench.cluster import auth
 from raybench.cluster import submit as jobs
+from raybench.cluster.local import local_ray
 from raybench.cluster.package import PACKAGE_BYTES_MAX, stage
 from raybench.cluster.spec import ClusterSpec
 from raybench.driver import closing_line
@@ -89,7 +90,7 @@ def submit_run(request: Request, console: Console) -> int:
             ),
         )
     local = request.job_api is None
-    ray_or_not: AbstractContextManager[str] = jobs.local_ray() if local else nullcontext(str(request.job_api))
+    ray_or_not: AbstractContextManager[str] = local_ray() if local else nullcontext(str(request.job_api))
     if local:
         console.print("starting a local Ray", style="dim")
     with ray_or_not as address, tempfile.TemporaryDirectory(prefix="raybench-") as folder:

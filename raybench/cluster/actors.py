@@ -14,8 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ray
+
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
+from raybench.deploy.facts import host_facts
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -37,8 +40,8 @@ class RemoteDesk:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
-        tickets: list[int] = await self._coordinator.lease.remote(worker, point_id, attempt, phase)
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
+        tickets: list[int] = await self._coordinator.lease.remote(worker, point_id, attempt, phase, free_slots)
         return tickets
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
@@ -57,8 +60,8 @@ class LoadWorkerActor:
         self._desk = RemoteDesk(coordinator)
 
     async def hello(self) -> dict[str, object]:
-        """Proof of life, and who this is."""
-        return {"worker": self._worker.name, "host": socket.gethostname(), "pid": os.getpid()}
+        """Proof of life, who this is, and the facts of its host."""
+        return {"worker": self._worker.name, **_own_process()}
 
     async def clock_reading(self) -> ClockAnchor:
         return ClockAnchor.now(self._clock)
@@ -86,7 +89,7 @@ class TargetHostActor:
         self._encoder: ArrowEncoder | None = None
 
     async def hello(self) -> dict[str, object]:
-        return {"host": socket.gethostname(), "pid": os.getpid()}
+        return _own_process()
 
     async def clock_reading(self) -> ClockAnchor:
         return ClockAnchor.now(self._clock)
@@ -158,3 +161,7 @@ class TargetHostActor:
         rows = self._sampler.drain()
         if rows:
             await self._coordinator.append_part.remote(self._part, self._encoder.encode(rows))
+
+
+def _own_process() -> dict[str, object]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "facts": host_facts(ray_version=ray.__version__)}

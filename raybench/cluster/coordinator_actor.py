@@ -15,6 +15,7 @@ import ray
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
 from raybench.cluster.layout import lay_out
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
+from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import Http, RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RaybenchError
@@ -26,7 +27,7 @@ from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
-from raybench.records.rundir import RunDirectory
+from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.schema import Scenario
 
 #: Appended record bytes reach the disk at least this often.
@@ -74,8 +75,8 @@ class CoordinatorActor:
     async def snapshot(self) -> Snapshot | None:
         return None if self._coordinator is None else self._coordinator.progress.snapshot()
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
-        return await self._desk.lease(worker, point_id, attempt, phase)
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
+        return await self._desk.lease(worker, point_id, attempt, phase, free_slots)
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         await self._desk.append(worker, point_id, attempt, phase, kind, data)
@@ -101,11 +102,12 @@ class CoordinatorActor:
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
             fleet = RayFleet(layout, scenario.load.workers_per_node, me, prompts, self._clock, timeout_s)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
-            workers = await fleet.start()
+            hellos = [*await fleet.start(), await host.start(timeout_s)]
+            await asyncio.to_thread(self._note_inputs, corpus, hellos)
             journal.append(
                 "fleet_ready",
-                workers=workers,
-                target_host=await host.start(timeout_s),
+                workers=[_without_facts(hello) for hello in hellos[:-1]],
+                target_host=_without_facts(hellos[-1]),
                 clients=[node.title for node in layout.clients],
                 notes=list(layout.notes),
             )
@@ -132,10 +134,23 @@ class CoordinatorActor:
             journal.close()
         return outcome
 
+    def _note_inputs(self, corpus: TokenCorpus, hellos: list[dict[str, object]]) -> None:
+        """Put into the manifest what the run really worked with: the corpus, and each host once."""
+        path = self._scenario.corpus.path
+        file = None if path is None else digest_input(self._base / path)
+        hosts = {str(hello["host"]): hello["facts"] for hello in hellos}
+        told = {"name": corpus.name, "tokens": corpus.tokens, "sha256": corpus.sha256, "file": file}
+        manifest = self._run_directory.read_manifest()
+        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "hosts": hosts})
+
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
             await asyncio.to_thread(self._files.sync)
+
+
+def _without_facts(hello: dict[str, object]) -> dict[str, object]:
+    return {key: value for key, value in hello.items() if key != "facts"}
 
 
 def make_control(endpoint: Endpoint, admin_api_key_env: str | None) -> Http:

@@ -1,7 +1,7 @@
 """Submit a run through the Ray Job API, follow it, and bring its run directory home.
 
-Runs on the user's machine. Talks to a cluster only by its Job API; without an address it starts a Ray
-of its own on loopback, with token authentication, and does the same there.
+Runs on the user's machine. Talks to a cluster only by its Job API; without an address that is the Ray
+of `local.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ import json
 import logging
 import secrets
 import shlex
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +33,9 @@ OnText = Callable[[str], None]
 SUBMISSIONS = ".submissions"
 RECONNECT_S = 1.0
 STOP_WAIT_S = 20.0
+#: What the Job API says while the node's agent has not registered, and how long that may take.
+AGENT_MISSING = "No available agent"
+AGENT_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -87,37 +87,6 @@ def connect(address: str, cluster: ClusterSpec | None) -> JobSubmissionClient:
         ) from error
 
 
-@contextmanager
-def local_ray() -> Iterator[str]:
-    """A Ray of our own on loopback; its Job API address. Ends with the block.
-
-    `auth.for_own_ray` was called before. Its files lie in a private folder, so that it neither joins nor
-    disturbs another Ray of this machine.
-    """
-    folder = tempfile.mkdtemp(prefix="rb")
-    import ray
-
-    try:
-        try:
-            context = ray.init(
-                address="local",
-                include_dashboard=True,
-                dashboard_host="127.0.0.1",
-                _temp_dir=folder,
-                _node_ip_address="127.0.0.1",
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise ClusterError(f"a local Ray could not be started: {error}") from error
-        if not context.dashboard_url:
-            raise ClusterError("the local Ray has no dashboard and so no Job API; is ray[default] installed?")
-        yield f"http://{context.dashboard_url}"
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def submit_job(
     client: JobSubmissionClient,
     arguments: list[str],
@@ -127,21 +96,30 @@ def submit_job(
     working_dir: Path | None,
     runtime_env: Mapping[str, Any],
 ) -> None:
-    """Start `python -m raybench ARGUMENTS` as a Ray job."""
+    """Start `python -m raybench ARGUMENTS` as a Ray job.
+
+    A Ray that has just started refuses jobs until its agent is up, so that refusal is waited for.
+    """
     environment = dict(runtime_env)
     variables = {EVENTS_VARIABLE: "1", "RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1"}
     environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
     if working_dir is not None:
         environment["working_dir"] = str(working_dir)
-    try:
-        client.submit_job(
-            entrypoint=shlex.join([python, "-m", "raybench", *arguments]),
-            submission_id=submission_id,
-            runtime_env=environment,
-            metadata={"raybench": "run"},
-        )
-    except (RuntimeError, ValueError) as error:
-        raise ClusterError(f"the job was not taken: {str(error).strip().splitlines()[-1]}") from error
+    end = time.monotonic() + AGENT_TIMEOUT_S
+    while True:
+        try:
+            client.submit_job(
+                entrypoint=shlex.join([python, "-m", "raybench", *arguments]),
+                submission_id=submission_id,
+                runtime_env=environment,
+                metadata={"raybench": arguments[0]},
+            )
+        except (RuntimeError, ValueError) as error:
+            if AGENT_MISSING in str(error) and time.monotonic() < end:
+                time.sleep(RECONNECT_S)
+                continue
+            raise ClusterError(f"the job was not taken: {str(error).strip().splitlines()[-1]}") from error
+        return
 
 
 def follow(client: JobSubmissionClient, submission_id: str, on_event: OnEvent, on_text: OnText) -> str:

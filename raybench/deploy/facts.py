@@ -1,7 +1,6 @@
-"""What is known of a deployment and of a host, without secrets or personal data, as files of the run.
+"""What is known of the hosts of a run: their GPUs as a file of the run, themselves for the manifest.
 
-Runs in the coordinator (engine facts) and on every host (its own facts). Everything is written through
-`redact`, whatever its maker has already done.
+Runs on every host (its own facts) and in the coordinator (the inventory). No personal data.
 """
 
 from __future__ import annotations
@@ -9,32 +8,21 @@ from __future__ import annotations
 import os
 import platform
 import resource
-from collections.abc import Collection
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
-from raybench.deploy.redact import redact
-from raybench.engines.contract import Facts
 from raybench.monitors.gpu import GpuStatus
 from raybench.records.rundir import RunDirectory, read_json, write_json
 
-FACTS_FILE = "facts.json"
 GPUS_FILE = "gpus.json"
 
 #: Distributions whose version may change a measured number.
 PACKAGES = ("raybench", "ray", "aiohttp", "uvloop", "orjson", "numpy", "pyarrow", "pydantic", "nvidia-ml-py")
 
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def write_arm_facts(run: RunDirectory, arm: str, facts: Facts, *, secrets: Collection[str] = ()) -> Path:
-    """Write `arms/<arm>/facts.json`. secrets: what the variables hold that the arm's keys come from."""
-    path = run.arm(arm) / FACTS_FILE
-    write_json(path, redact(asdict(facts), secrets))
-    return path
 
 
 def write_gpu_inventory(run: RunDirectory, arm: str, host: str, status: GpuStatus) -> Path:

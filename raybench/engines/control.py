@@ -11,7 +11,7 @@ import orjson
 
 from raybench.engines.contract import Http, Reply
 from raybench.engines.metrics import Metrics
-from raybench.engines.redact import redacted
+from raybench.engines.redact import redact
 from raybench.engines.wire import int_of, list_of, object_of, str_of
 
 #: A server answers so for a path that it does not have.
@@ -32,7 +32,7 @@ async def model_card(http: Http) -> ModelCard:
     reply = await http.request("GET", "/v1/models")
     models = list_of(object_of(reply.json()).get("data"))
     first = object_of(models[0]) if models else {}
-    raw = {"v1_models": redacted(reply.json())} if models else {}
+    raw = {"v1_models": redact(reply.json())} if models else {}
     return ModelCard(str_of(first.get("id")), int_of(first.get("max_model_len")), raw)
 
 

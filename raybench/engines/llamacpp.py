@@ -20,7 +20,7 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import UNKNOWN_PATH, instance_id, model_card, read_metrics
 from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.redact import redacted
+from raybench.engines.redact import redact
 from raybench.engines.wire import int_of, list_of, object_of, str_of
 
 _NOT_IMPLEMENTED = 501
@@ -103,7 +103,7 @@ class LlamaCpp:
             instance=None if marker in (None, _OLD_MEDIA_MARKER) else instance_id(marker),
             max_running_requests=int_of(props.get("total_slots")),
             context_tokens=int_of(settings.get("n_ctx")),
-            raw={"props": redacted(props), **card.raw} if props else card.raw,
+            raw={"props": redact(props), **card.raw} if props else card.raw,
         )
 
     async def abort(self, http: Http, rid: str) -> Reply | None:

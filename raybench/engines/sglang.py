@@ -26,7 +26,7 @@ from raybench.engines.contract import (
 from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
 from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.redact import redacted
+from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
 from raybench.engines.wire import bool_of, int_of, list_of, object_of, str_of
 
@@ -113,7 +113,7 @@ class SGLang:
             host_cache=bool_of(info.get("enable_hierarchical_cache")),
             storage_cache=str_of(info.get("hicache_storage_backend")),
             incremental_stream=bool_of(info.get("stream_output")) if flag is None else flag,
-            raw={"server_info": redacted(info), **card.raw} if info else card.raw,
+            raw={"server_info": redact(info), **card.raw} if info else card.raw,
         )
 
     async def abort(self, http: Http, rid: str) -> Reply | None:

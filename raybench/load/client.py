@@ -17,9 +17,12 @@ from raybench.engines.contract import Answer, Decoder
 from raybench.load.http import auth_headers, tls_context
 from raybench.load.order import Order
 from raybench.records.clock import Clock
+from raybench.scenario.schema import RequestLimits
 
 #: How much of an error body is kept in a record.
 ERROR_TEXT_MAX = 500
+#: What aiohttp may hold unread of one answer before it stops reading from the socket.
+READ_BYTES_MAX = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -43,28 +46,36 @@ class Failure:
     message: str
 
 
-def classify(error: BaseException, stamps: Stamps) -> Failure:
-    """Every exception that aiohttp or the socket raises for a request, as a Failure.
+#: (exceptions, outcome, error_class): the first line that fits an exception names its failure.
+FAILURES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
+    ((aiohttp.ConnectionTimeoutError,), "timeout", "timeout_connect"),
+    ((aiohttp.ServerTimeoutError,), "timeout", "timeout_idle"),
+    ((TimeoutError,), "timeout", "timeout_total"),
+    ((aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch), "connect_error", "connect_error"),
+    ((aiohttp.ServerConnectionError,), "disconnected", "disconnected"),
+    ((aiohttp.ClientPayloadError,), "disconnected", "broken_stream"),
+    ((aiohttp.ClientResponseError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError), "bad_stream", "bad_http"),
+    ((aiohttp.RedirectClientError,), "bad_stream", "bad_http"),
+    ((aiohttp.ClientConnectionError, aiohttp.UploadAbortedError, OSError), "disconnected", "connection_reset"),
+)
 
-    The order matters: the first matching line wins. Anything else is a bug and is not caught.
-    """
-    text = f"{type(error).__name__}: {error}"[:ERROR_TEXT_MAX]
-    if isinstance(error, aiohttp.ServerTimeoutError | TimeoutError):
-        if stamps.connected_ns is None:
-            return Failure("timeout", "timeout_connect", text)
-        idle = isinstance(error, aiohttp.SocketTimeoutError)
-        return Failure("timeout", "timeout_idle" if idle else "timeout_total", text)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return Failure("connect_error", "connect_error", text)
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Failure("disconnected", "disconnected", text)
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return Failure("disconnected", "broken_stream", text)
-    if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
-        return Failure("bad_stream", "bad_http", text)
-    if isinstance(error, aiohttp.ClientOSError | ConnectionError):
-        return Failure("disconnected", "connection_reset", text)
-    return Failure("connect_error", "client_error", text)
+#: The field of RequestLimits that a timeout ran into.
+LIMIT_OF = {
+    "timeout_connect": "connect_timeout_s",
+    "timeout_idle": "idle_timeout_s",
+    "timeout_total": "request_timeout_s",
+}
+
+
+def classify(error: BaseException, limits: RequestLimits) -> Failure:
+    """What aiohttp or the socket raised for a request, as a Failure; a timeout names its limit."""
+    fitting = ((outcome, name) for kinds, outcome, name in FAILURES if isinstance(error, kinds))
+    outcome, error_class = next(fitting, ("bad_stream", "client_error"))
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if error_class in LIMIT_OF:
+        name = LIMIT_OF[error_class]
+        text = f"{text} (limit {name}: {getattr(limits, name)})"
+    return Failure(outcome, error_class, text[:ERROR_TEXT_MAX])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,31 +101,39 @@ class LoadClient:
         trace.on_connection_create_end.append(self._on_created)
         trace.on_connection_reuseconn.append(self._on_reused)
         trace.on_request_chunk_sent.append(self._on_sent)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls_context(endpoint)),
-            headers=auth_headers(endpoint.headers, endpoint.api_key_env) | {"Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(
-                total=limits.request_timeout_s,
-                sock_connect=limits.connect_timeout_s,
-                sock_read=limits.idle_timeout_s,
-            ),
-            trace_configs=[trace],
-            read_bufsize=1024 * 1024,
-            auto_decompress=True,
-            trust_env=False,
-        )
+        tls = tls_context(endpoint)
+
+        def session(*, keep_connections: bool) -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=not keep_connections),
+                headers=auth_headers(endpoint.headers, endpoint.api_key_env)
+                | {"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(
+                    total=limits.request_timeout_s,
+                    sock_connect=limits.connect_timeout_s,
+                    sock_read=limits.idle_timeout_s,
+                ),
+                trace_configs=[trace],
+                read_bufsize=READ_BYTES_MAX,
+                trust_env=False,
+            )
+
+        self._session = session(keep_connections=True)
+        # The pool may hold more connections that the server has closed, so a second try takes none of it.
+        self._fresh = session(keep_connections=False)
 
     async def close(self) -> None:
         await self._session.close()
+        await self._fresh.close()
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end.
 
-        A reused connection on which not one response byte came is tried again once, openly
-        (`tries` 2): the server closed it while it was idle.
+        A reused connection on which not one response byte came is tried again once, openly (`tries` 2)
+        and on a connection of its own: the server closed the old one while it was idle.
         """
         tries = 1
-        stamps, status, failure, complete = await self._try(path, body, decoder)
+        stamps, status, failure, complete = await self._try(self._session, path, body, decoder)
         if (
             failure is not None
             and failure.outcome == "disconnected"
@@ -122,7 +141,9 @@ class LoadClient:
             and stamps.headers_ns is None
         ):
             tries = 2
-            stamps, status, failure, complete = await self._try(path, body, decoder, asked_ns=stamps.asked_ns)
+            stamps, status, failure, complete = await self._try(
+                self._fresh, path, body, decoder, asked_ns=stamps.asked_ns
+            )
         answer = decoder.finish(complete=complete)
         if failure is None and answer.error_class is not None:
             stream = answer.error_class in ("broken_stream", "bad_event", "event_too_large")
@@ -134,7 +155,12 @@ class LoadClient:
         return Exchange(stamps, answer, failure, tries, status)
 
     async def _try(
-        self, path: str, body: bytes, decoder: Decoder, asked_ns: int | None = None
+        self,
+        session: aiohttp.ClientSession,
+        path: str,
+        body: bytes,
+        decoder: Decoder,
+        asked_ns: int | None = None,
     ) -> tuple[Stamps, int | None, Failure | None, bool]:
         clock = self._clock
         stamps = Stamps(asked_ns=asked_ns if asked_ns is not None else clock.monotonic_ns())
@@ -142,7 +168,7 @@ class LoadClient:
         failure: Failure | None = None
         complete = False
         try:
-            async with self._session.post(
+            async with session.post(
                 self._order.endpoint.url.rstrip("/") + path,
                 data=body,
                 allow_redirects=False,
@@ -160,7 +186,7 @@ class LoadClient:
         except asyncio.CancelledError:
             failure = Failure("cancelled", "cancelled", "the attempt was given up")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = classify(error, stamps)
+            failure = classify(error, self._order.limits)
         stamps.end_ns = clock.monotonic_ns()
         return stamps, status, failure, complete
 
@@ -180,7 +206,6 @@ def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[s
     """One row of records.schema.REQUESTS. A failed request keeps its partial tokens apart."""
     stamps, answer, failure = exchange.stamps, exchange.answer, exchange.failure
     ok = failure is None
-    counted = answer.output_tokens or 0
     start = int(order.windows[ticket])
     return {
         "point_id": order.point_id,
@@ -210,8 +235,8 @@ def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[s
         "input_tokens_asked": order.shape.input_tokens,
         "output_tokens_asked": order.shape.output_tokens,
         "input_tokens": answer.input_tokens,
-        "output_tokens": counted if ok else 0,
-        "partial_output_tokens": None if ok else counted,
+        "output_tokens": answer.output_tokens if ok else 0,
+        "partial_output_tokens": None if ok else answer.output_tokens or 0,
         "tokens_source": answer.tokens_source,
         "first_chunk_tokens": answer.chunk_tokens[0] if answer.chunk_tokens else None,
         "cached_tokens": answer.cached_tokens,

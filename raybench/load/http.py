@@ -39,12 +39,40 @@ def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[st
 
 
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
-    """True = aiohttp's default verification; a context for a private CA; False = not verified."""
+    """True = aiohttp's default verification; a context for a private CA; False = not verified.
+
+    Raises ConfigError when the CA file cannot be read.
+    """
     if not endpoint.tls_verify:
         return False
-    if endpoint.tls_ca_file is not None:
+    if endpoint.tls_ca_file is None:
+        return True
+    try:
         return ssl.create_default_context(cafile=endpoint.tls_ca_file)
-    return True
+    except OSError as error:
+        raise ConfigError(
+            "environment",
+            ConfigProblem(
+                f"the CA file cannot be used on this node: {error.strerror or error}",
+                path="tls.ca_file",
+                value=endpoint.tls_ca_file,
+                way_out="copy it to this path on the head node and on every client node",
+            ),
+        ) from None
+
+
+class Broken(aiohttp.ClientConnectionError):
+    """A connection broke, in a class that aiohttp has no reaction to."""
+
+
+async def never_resend(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp middleware: a GET whose connection breaks is not silently sent again (case O-N4)."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise Broken(f"{type(error).__name__}: {error}") from error
 
 
 class ControlClient:
@@ -88,5 +116,7 @@ class ControlClient:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, force_close=True, ssl=self._tls)
-            self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, trust_env=False)
+            self._session = aiohttp.ClientSession(
+                connector=connector, headers=self._headers, middlewares=(never_resend,), trust_env=False
+            )
         return self._session

@@ -2,15 +2,18 @@
 
 Runs in the coordinator. A ticket is the sequence number of a request in its attempt. Each worker has
 a fixed number of slots; a slot sends one request after the other. Bulk leases save calls while
-plenty is left; near the end each ticket is handed out alone, so that no worker sits on unsent
-requests while another's slot is free.
+plenty is left; near the end a worker gets a ticket for each free slot and no more, so that none sits
+on unsent requests while another's slot is free.
 """
 
 from __future__ import annotations
 
-#: Below this many unsent requests per unit of concurrency, tickets are leased one at a time. A worker
-#: would have to be that many times slower than the mean to strand a bulk lease.
-SINGLE_BELOW_PER_SLOT = 4
+#: A bulk lease leaves at least this many tickets a slot to the others. Within the time of one request all
+#: slots of a worker become free once and take up its bulk (never more than its slots); to strand a ticket
+#: of it, the others would have to use up the rest within that time: each slot BULK_LEAVES_PER_SLOT requests
+#: or more. So none is stranded while the slowest request takes less than BULK_LEAVES_PER_SLOT - 1 times as
+#: long as the fastest.
+BULK_LEAVES_PER_SLOT = 16
 
 
 def split_slots(concurrency: int, workers: int) -> list[int]:
@@ -40,17 +43,16 @@ class LeaseBook:
         """Tickets not yet handed out."""
         return self._end - self._next
 
-    def take(self, worker: int) -> range:
-        """Tickets for a worker with a free slot; empty when nothing is left for it."""
+    def take(self, worker: int, free_slots: int = 1) -> range:
+        """Tickets for a worker with free slots; empty when nothing is left for it."""
         if not self._started[worker]:
             self._started[worker] = True
             wanted = min(self._slots[worker], self._reserved)
             self._reserved -= wanted
             return self._hand_out(wanted)
-        spare = self.unsent - self._reserved - SINGLE_BELOW_PER_SLOT * self._concurrency
-        bulk = spare // len(self._slots)
-        wanted = max(1, min(self._slots[worker], bulk))
-        return self._hand_out(min(wanted, self.unsent - self._reserved))
+        spare = self.unsent - self._reserved - BULK_LEAVES_PER_SLOT * self._concurrency
+        bulk = min(self._slots[worker], spare // len(self._slots))
+        return self._hand_out(min(max(free_slots, bulk), self.unsent - self._reserved))
 
     def close(self) -> None:
         """Hand out nothing more: the attempt was given up."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from raybench.corpus.tokens import Rendered
@@ -30,8 +31,8 @@ FLUSH_S = 0.5
 class Desk(Protocol):
     """The coordinator as a worker sees it."""
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
-        """Tickets to send now or next; empty when nothing is left for this worker."""
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
+        """Tickets to send now or next, for at least `free_slots` if as many are left; empty when none is."""
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
@@ -76,7 +77,8 @@ class LoadWorker:
         return self._clock.unix_ns()
 
     async def arm(self, order: Order) -> None:
-        """Everything that can be done before the start: session, template, first bodies."""
+        """What needs no tickets: session and template. The first bodies are made between lease and start."""
+        await self._disarm()
         engine = ENGINES[order.endpoint.engine]
         template = engine.template(order.shape)
         self._armed = _Armed(
@@ -102,9 +104,12 @@ class LoadWorker:
         """Give the order up: open requests are closed (engines abort on disconnect) and recorded."""
         if self._run is not None:
             self._run.cancel()
-        if self._armed is not None:
-            await self._armed.client.close()
-            self._armed = None
+        await self._disarm()
+
+    async def _disarm(self) -> None:
+        armed, self._armed = self._armed, None
+        if armed is not None:
+            await armed.client.close()
 
 
 class _Armed:
@@ -118,7 +123,11 @@ class _Armed:
         self.template = template
         self.prompts = prompts
         self.client = client
-        self._bodies = {ticket: self._make(ticket) for ticket in range(min(order.slots, len(order.windows)))}
+        self._bodies: dict[int, bytes] = {}
+
+    def prepare(self, tickets: Iterable[int]) -> None:
+        """Make the bodies of these tickets before they are asked for."""
+        self._bodies |= {ticket: self._make(ticket) for ticket in tickets}
 
     def body(self, ticket: int) -> bytes:
         ready = self._bodies.pop(ticket, None)
@@ -151,6 +160,7 @@ class _Shift:
         self._clock = clock
         self._tickets: deque[int] = deque()
         self._lease_lock = asyncio.Lock()
+        self._free_slots = 0
         self._drained = False
         self._rows: list[dict[str, object]] = []
         self._sent = 0
@@ -165,27 +175,33 @@ class _Shift:
         self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))
 
     async def work(self, start_unix_ns: int) -> WorkerSummary:
-        cancelled = False
         await self._ship(self._encoder.start())
         await self._ship(self._health_encoder.start(), HEALTH)
-        if self._order.slots:
-            await self._refill()
-        helpers = [asyncio.ensure_future(self._flush_regularly()), asyncio.ensure_future(self._health.watch())]
-        gc.collect()
-        gc.freeze()
-        gc.disable()  # a collection over tens of thousands of live objects shows up as TTFT
+        stop = asyncio.Event()
+        flusher = asyncio.ensure_future(self._flush_until(stop))
+        watch = asyncio.ensure_future(self._health.watch())
         try:
-            await self._wait_until(start_unix_ns)
-            slots = [asyncio.ensure_future(self._slot()) for _ in range(self._order.slots)]
-            cancelled = await _gather_or_cancel(slots)
+            with no_garbage_collection():
+                cancelled = await self._send_all(start_unix_ns, flusher)
         finally:
-            gc.enable()
-            gc.unfreeze()
-            await _end(helpers)
-        await self._flush()
+            await _end([watch])
+            stop.set()
+            await flusher
         await self._ship(self._encoder.close())
         await self._ship(self._health_encoder.close(), HEALTH)
         return self.summary(cancelled=cancelled)
+
+    async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
+        """Lease, prepare, wait for the start, keep all slots in flight; True when we were cancelled."""
+        try:
+            if self._order.slots:
+                await self._refill()
+                self._armed.prepare(self._tickets)
+            await self._wait_until(start_unix_ns)
+        except asyncio.CancelledError:
+            return True
+        slots = [asyncio.ensure_future(self._slot()) for _ in range(self._order.slots)]
+        return await _wait_for(slots, flusher)
 
     def summary(self, *, cancelled: bool) -> WorkerSummary:
         return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
@@ -212,21 +228,28 @@ class _Shift:
                 return
 
     async def _next_ticket(self) -> int | None:
-        if not self._tickets and not self._drained:
-            async with self._lease_lock:
-                if not self._tickets and not self._drained:
-                    await self._refill()
-        return self._tickets.popleft() if self._tickets else None
+        self._free_slots += 1
+        try:
+            if not self._tickets and not self._drained:
+                async with self._lease_lock:
+                    if not self._tickets and not self._drained:
+                        await self._refill()
+            return self._tickets.popleft() if self._tickets else None
+        finally:
+            self._free_slots -= 1
 
     async def _refill(self) -> None:
+        """One call for all slots that wait: when a batch ends at once, so do many requests."""
         order = self._order
-        tickets = await self._desk.lease(self._name, order.point_id, order.attempt, order.phase)
+        tickets = await self._desk.lease(self._name, order.point_id, order.attempt, order.phase, self._free_slots)
         self._tickets.extend(tickets)
         self._drained = not tickets
 
-    async def _flush_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
+    async def _flush_until(self, stop: asyncio.Event) -> None:
+        """Every FLUSH_S, and once more at the end."""
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), FLUSH_S)
             await self._flush()
             await self._desk.heartbeat(self._name, self._in_flight, self._received, self._output_tokens)
 
@@ -250,22 +273,41 @@ class _Shift:
         await self._desk.append(self._name, order.point_id, order.attempt, order.phase, kind, data)
 
 
-async def _gather_or_cancel(tasks: list[asyncio.Task[None]]) -> bool:
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks)
+
+
+async def _wait_for(slots: list[asyncio.Task[None]], flusher: asyncio.Task[None]) -> bool:
     """Wait for all slots; when we are cancelled, cancel them, let them make their records, say True.
 
-    A slot that raises is a bug of ours: the others are ended and the exception goes up.
+    A slot that raises is a bug of ours, and records that cannot be stored are worth no load: in both
+    cases the other slots are ended and the exception goes up.
     """
-    if not tasks:
-        return False
+    all_slots = asyncio.ensure_future(_all(slots))
+    cancelled = False
     try:
-        await asyncio.gather(*tasks)
+        await asyncio.wait({all_slots, flusher}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
-        await _end(tasks)
-        return True
-    except BaseException:
-        await _end(tasks)
-        raise
-    return False
+        cancelled = True
+    await _end(slots)
+    await asyncio.gather(all_slots, return_exceptions=True)
+    for task in (*slots, flusher):
+        if task.done() and not task.cancelled():
+            task.result()
+    return cancelled
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """A collection over tens of thousands of live objects would show up as TTFT."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -65,6 +65,7 @@ class Evidence:
     prompt_is_ids: bool = True
     ignore_eos: bool = True
     flush_reply: str | None = None
+    idle_known: bool = True
     clock_uncertainty_ms: float = 0.0
     gpu_reason: str | None = None
     gpu_required: bool = False
@@ -254,6 +255,8 @@ def check_lengths(evidence: Evidence) -> Iterator[Finding]:
 
 def check_server(evidence: Evidence) -> Iterator[Finding]:
     """The same server process served us, and nobody else."""
+    if not evidence.idle_known:
+        yield Finding("idle_not_verified", "warning", "the engine gives no queue numbers: idle was not verified")
     before, after = evidence.before, evidence.after
     if before.instance is not None and after.instance != before.instance:
         yield Finding(

@@ -8,6 +8,7 @@ Nothing is committed before its parts are closed and its verdict is on disk.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +22,7 @@ from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger, WindowsExhausted
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Http, RequestShape
+from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import Evidence, Finding, Verdict, judge
@@ -200,7 +202,9 @@ class Coordinator:
     def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> list[Point]:
         """The arm's points once more, now with what the engine said of itself."""
         limits = merge_limits(declared_limits(arm), limits_of(facts))
-        write_json(self._run.arm(arm_name) / "facts.json", asdict(facts))
+        variables = (arm.api_key_env, arm.admin_api_key_env)
+        secrets = [os.environ[name] for name in variables if name is not None and name in os.environ]
+        write_json(self._run.arm(arm_name) / "facts.json", redact(asdict(facts), secrets))
         points = [p for p in make_plan(self._scenario, {arm_name: limits}).points if p.arm == arm_name]
         self._replace_plan(arm_name, points)
         self._journal.append(
@@ -347,6 +351,7 @@ class Coordinator:
             prompt_is_ids=target.engine.template(attempt.shape).prompt == "ids",
             ignore_eos=attempt.shape.ignore_eos,
             flush_reply=observed.flush_reply,
+            idle_known=observed.idle_known,
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,
@@ -361,7 +366,7 @@ class Coordinator:
             point_id=point.point_id,
             attempt=attempt,
             verdict=verdict,
-            reason="; ".join(reasons) or None,
+            reasons=reasons,
         )
         self._settle(point, verdict)
 

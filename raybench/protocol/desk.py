@@ -71,11 +71,11 @@ class OrderDesk:
         if self._open is not None:
             self._open.book.close()
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str) -> list[int]:
+    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
         order = self._open
         if order is None or (point_id, attempt, phase) != (order.point_id, order.attempt, order.phase):
             return []  # a worker of an order that was given up
-        return list(order.book.take(order.index[worker]))
+        return list(order.book.take(order.index[worker], free_slots))
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         name = ".".join([worker, *([phase] if phase != "load" else []), *([kind] if kind != "requests" else [])])

@@ -50,6 +50,7 @@ class Observed:
     load: FleetResult
     flush_reply: str | None
     clock_uncertainty_ms: float
+    idle_known: bool
 
 
 class Procedure:
@@ -82,13 +83,13 @@ class Procedure:
         guards, target = self._guards, self._target
         async with self._step(attempt, "alive"):
             await target.wait_alive(guards.alive_timeout_s)
-        await self._idle(attempt)
+        idle_known = await self._idle(attempt)
         if len(attempt.prewarm_windows):
             async with self._step(attempt, "prewarm") as detail:
                 result = await self._send(attempt, "prewarm", attempt.prewarm_windows)
                 detail["sent"] = sum(summary.sent for summary in result.summaries)
                 detail["lost"] = dict(result.lost)
-            await self._idle(attempt)
+            idle_known = await self._idle(attempt) and idle_known
         flush_reply = None
         if guards.flush:
             async with self._step(attempt, "flush") as detail:
@@ -106,13 +107,14 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
-        return Observed(before, after, result, flush_reply, self._uncertainty_ms)
+        return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known)
 
-    async def _idle(self, attempt: Attempt) -> None:
+    async def _idle(self, attempt: Attempt) -> bool:
         guards = self._guards
         async with self._step(attempt, "idle") as detail:
             known = await self._target.wait_idle(guards.idle_timeout_s, guards.idle_stable_s)
             detail["source"] = "engine" if known else "unknown"
+        return known
 
     async def _send(self, attempt: Attempt, phase: str, windows: Windows) -> FleetResult:
         """Spread the windows over the workers and let them run; the same concurrency cap in any phase."""

@@ -82,7 +82,7 @@ class Target:
             async def look(http: Http = http) -> str | None:
                 nonlocal last
                 result = await self.engine.flush(http, timeout_s=guards.flush_timeout_s)
-                last = result.reply.summary
+                last = f"{result.reply.summary} {result.note}".rstrip()
                 if result.unsupported:
                     raise TargetError(
                         "flush",

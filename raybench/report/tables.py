@@ -200,9 +200,9 @@ def _active_limit(points: Sequence[Point], source: Source, text: Text) -> str:
     if all(point["verdict"] == "skipped" for point in points):
         return verdict(points[0], text)
     limit = points[0]["active_limit"]
-    if limit is None:
-        return numbers.UNKNOWN
     running = source.limits.get(points[0]["arm"], {}).get("max_running_requests")
+    if limit is None or running is None:
+        return numbers.count(limit)
     return f"{limit} ({text.limit_by_running if limit == running else text.limit_by_pool})"
 
 

@@ -13,10 +13,8 @@ silent clipping of the output length, a flush only when idle. The model never en
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from raybench.sim.admission import OutputShare
 from raybench.sim.cache import PrefixHasher
 from raybench.sim.faults import Faults
 from raybench.sim.pool import KvPool
+from raybench.sim.prefill import NEVER, Batch, PrefillQueue
 from raybench.sim.profiles import Profile
 from raybench.sim.request import Finish, Request
 from raybench.sim.speculation import Acceptance
@@ -32,18 +31,20 @@ from raybench.sim.tokens import TokenRing
 
 #: The scheduler counts as busy for a moment after its last batch.
 SETTLE_S = 0.005
-NEVER = float("inf")
 
 
 @dataclass(frozen=True)
 class _Step:
-    """What the engine does until `end`. chunks: (request, tokens to prefill)."""
+    """What the engine does until `end`; neither of both: it waits for the pipeline."""
 
-    kind: Literal["prefill", "decode", "wait"]
     end: float
+    prefill: Batch | None = None
+    decode: tuple[Request, ...] = ()
     stage_s: float = 0.0
-    chunks: tuple[tuple[Request, int], ...] = ()
-    batch: tuple[Request, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return "prefill" if self.prefill is not None else "decode" if self.decode else "wait"
 
 
 class Engine:
@@ -67,7 +68,6 @@ class Engine:
         pages = profile.kv_pool_tokens // profile.page_tokens
         host_pages = int(pages * faults.host_tier_ratio(profile.host_tier_ratio))
         self.pool = KvPool(pages, profile.page_tokens, radix=profile.radix_cache, host_pages=host_pages)
-        self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.in_flight_max = self.running_max = self.flushes = 0
         #: Highest number of pages in use and of requests running since the last flush.
@@ -75,11 +75,9 @@ class Engine:
         self._seed = seed
         self._hasher = PrefixHasher(profile.page_tokens)
         self._acceptance = None if profile.speculation is None else Acceptance(profile.speculation)
-        #: Admitted, first token not yet out; `_chunked` is the one of them whose prompt is not through.
-        self._filling: list[Request] = []
-        self._chunked: Request | None = None
-        self._step: _Step | None = None
         self._share = OutputShare()
+        self.queue = PrefillQueue(profile, self.pool, self._share)
+        self._step: _Step | None = None
         self._copies_end = 0.0
 
     # ---- the outside ----------------------------------------------------------------------------
@@ -94,22 +92,18 @@ class Engine:
     @property
     def admitted(self) -> int:
         """Requests that hold memory: what SGLang calls running."""
-        return len(self.running) + len(self._filling)
+        return len(self.running) + len(self.queue.filling)
 
     @property
     def in_flight(self) -> int:
         """Requests inside, waiting ones included."""
-        return len(self.waiting) + self.admitted
-
-    @property
-    def in_prefill(self) -> bool:
-        return self._step is not None and self._step.kind == "prefill"
+        return len(self.running) + len(self.queue)
 
     def gauges(self) -> Gauges:
         page = self.profile.page_tokens
         return Gauges(
             running=self.admitted,
-            queued=len(self.waiting),
+            queued=len(self.queue.waiting),
             used_tokens=self.pool.used * page,
             available_tokens=self.pool.free * page,
             evictable_tokens=self.pool.device.evictable * page,
@@ -118,11 +112,6 @@ class Engine:
             cuda_graph=0 < len(self.running) <= self.profile.graph_batch_max,
             new_token_ratio=self._share.ratio,
         )
-
-    def pending_tokens(self) -> int:
-        """Tokens that wait for their prefill, before any look into the cache."""
-        chunked = 0 if self._chunked is None else self._chunked.target - self._chunked.prefilled
-        return chunked + sum(request.length for request in self.waiting)
 
     def submit(self, request: Request, at: float) -> None:
         """Hand a request over. A refused one comes back finished; the output length may be clipped."""
@@ -145,12 +134,12 @@ class Engine:
         request.held_pages = self.faults.held_tokens(request.prompt) // self.profile.page_tokens
         text = np.ascontiguousarray(request.prompt, dtype=np.uint32).tobytes()
         request.ring_start = request.chance_state = zlib.crc32(text, self._seed & 0xFFFFFFFF)
-        self.waiting.append(request)
+        self.queue.waiting.append(request)
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
 
     def abort(self, prefix: str, at: float) -> list[Request]:
         """End each request whose id begins with `prefix`, as SGLang matches them; gives them."""
-        inside = (*self.waiting, *self._filling, *self.running)
+        inside = (*self.queue.waiting, *self.queue.filling, *self.running)
         victims = [request for request in inside if request.rid.startswith(prefix)]
         for request in victims:
             self.cancel(request, at)
@@ -194,11 +183,11 @@ class Engine:
             step, self._step = self._step, None
             self.tally.seconds[step.kind] += step.end - self.now
             self.now = step.end
-            if step.kind == "prefill":
-                self._end_prefill(step)
-            elif step.kind == "decode":
-                self._end_decode(step, touched)
-            self._release_filled(touched)
+            if step.prefill is not None:
+                self._end_prefill(step.prefill, step.stage_s)
+            elif step.decode:
+                self._end_decode(step.decode, touched)
+            self._release_ready(touched)
             if not self.in_flight:
                 self.tally.idle(self.gauges(), self.now)
         return list(touched)
@@ -207,90 +196,26 @@ class Engine:
 
     def _plan(self) -> _Step:
         for _ in range(2):
-            chunks, load_back = self._plan_prefill()
-            if chunks:
-                return self._begin_prefill(chunks, load_back)
+            batch = self.queue.plan(self.running, self.now)
+            if batch.chunks:
+                return self._begin_prefill(batch)
             if self.running and self._make_room_for_decode():
                 self.running_max = max(self.running_max, len(self.running))
                 self._note_peak()
                 end = self.now + self.profile.decode_s(len(self.running))
-                return _Step("decode", end, batch=tuple(self.running))
-            ready_at = min((request.ready_at for request in self._filling), default=NEVER)
-            if ready_at < NEVER:
-                return _Step("wait", max(ready_at, self.now))
+                return _Step(end, decode=tuple(self.running))
+            if self.queue.next_ready < NEVER:
+                return _Step(max(self.queue.next_ready, self.now))
             # Everything that ran was retracted: now the prompt under way, or the first in line, has room.
         raise AssertionError("requests wait, and nothing holds the memory that they wait for")
 
-    def _plan_prefill(self) -> tuple[list[tuple[Request, int]], int]:
-        """Whole prompts and at most one part of a prompt, up to the chunk budget; and the tokens to load
-        back from the host tier for them."""
-        budget = self.profile.chunk_tokens
-        chunks: list[tuple[Request, int]] = []
-        load_back = 0
-        if (request := self._chunked) is not None:
-            tokens = self._chunk_tokens(request, budget)
-            if self.pool.missing(request, request.prefilled + tokens) > self.pool.available:
-                return [], 0
-            budget -= self._take(request, tokens, chunks)
-        while self._chunked is None and self.waiting and budget >= self.profile.page_tokens:
-            request = self.waiting[0]
-            loaded = self._admit(request)
-            if loaded is None:
-                break
-            self._filling.append(self.waiting.popleft())
-            load_back += loaded
-            budget -= self._take(request, self._chunk_tokens(request, budget), chunks)
-        return chunks, load_back
-
-    def _chunk_tokens(self, request: Request, budget: int) -> int:
-        """How much of the prompt the next step takes: what is left of it, or whole pages."""
-        left = request.target - request.prefilled
-        return left if left <= budget else budget - budget % self.profile.page_tokens
-
-    def _take(self, request: Request, tokens: int, chunks: list[tuple[Request, int]]) -> int:
-        """Give a part of a prompt its memory and its place in the batch."""
-        self.pool.grow(request, request.prefilled + tokens)
-        self._chunked = request if request.prefilled + tokens < request.target else None
-        chunks.append((request, tokens))
-        return tokens
-
-    def _admit(self, request: Request) -> int | None:
-        """Let the first in line in: lock what the cache has of it. None if it must wait; else how many
-        tokens come from the host tier."""
-        if self.admitted >= self.profile.max_running_requests:
-            return None
-        page = self.profile.page_tokens
-        device, host = self.pool.match(request, self.now)
-        self.pool.hold(request, device)
-        promised = sum(self._still_to_take(other) for other in (*self.running, *self._filling))
-        need = self._still_to_take(request) + 1
-        if self.admitted and need + promised > self.pool.available:
-            self.pool.release(request)
-            return None
-        request.prefilled = (device + host) * page
-        request.ready_at = NEVER
-        if request.admitted_at is None:
-            request.admitted_at = self.now
-            request.cached_device, request.cached_host = device * page, host * page
-        self.tally.admitted(request, device * page, host * page)
-        return host * page
-
-    def _still_to_take(self, request: Request) -> int:
-        """Pages that admission keeps back for a request beside those that it holds."""
-        return self.pool.missing(request, request.length + self._share.tokens(request))
-
-    def _begin_prefill(self, chunks: list[tuple[Request, int]], load_back: int) -> _Step:
+    def _begin_prefill(self, batch: Batch) -> _Step:
         profile = self.profile
-        stage_s = profile.prefill_step_s + load_back * profile.host_load_s
-        cached = new = 0
-        for request, tokens in chunks:
-            stage_s += profile.prefill_s(tokens, request.prefilled)
-            new += tokens
-            if request.admitted_at == self.now or request.retractions:
-                cached += request.prefilled
+        stage_s = profile.prefill_step_s + batch.host_tokens * profile.host_load_s
+        stage_s += sum(profile.prefill_s(tokens, request.prefilled) for request, tokens in batch.chunks)
         self._note_peak()
-        self.tally.prefill(self.gauges(), chunks, cached, self.pending_tokens(), load_back, self.now)
-        return _Step("prefill", self.now + stage_s, stage_s, tuple(chunks))
+        self.tally.prefill(self.gauges(), batch, self.queue.pending_tokens, self.now)
+        return _Step(self.now + stage_s, prefill=batch, stage_s=stage_s)
 
     def _make_room_for_decode(self) -> bool:
         """Pages for the next step of all that runs; retracts the shortest answers where there are none."""
@@ -319,7 +244,7 @@ class Engine:
         request.target = request.length
         request.keys = self._keys_with_output(request)
         request.prefilled = 0
-        self.waiting.append(request)
+        self.queue.waiting.append(request)
 
     def _note_peak(self) -> None:
         self.pages_peak = max(self.pages_peak, self.pool.used)
@@ -327,28 +252,26 @@ class Engine:
 
     # ---- ends of steps --------------------------------------------------------------------------
 
-    def _end_prefill(self, step: _Step) -> None:
+    def _end_prefill(self, batch: Batch, stage_s: float) -> None:
         """The first token comes when the last chunk has gone through all stages of the pipeline."""
-        for request, tokens in step.chunks:
+        for request, tokens in batch.chunks:
             if request.finish is not None:
                 continue
             request.prefilled += tokens
             self._back_up(self.pool.share(request, request.prefilled, self.now))
             if request.prefilled == request.target:
-                request.ready_at = self.now + (self.profile.pipeline_stages - 1) * step.stage_s
+                request.ready_at = self.now + (self.profile.pipeline_stages - 1) * stage_s
 
-    def _release_filled(self, touched: dict[Request, None]) -> None:
-        ready = [request for request in self._filling if request.ready_at <= self.now]
-        for request in ready:
-            self._filling.remove(request)
+    def _release_ready(self, touched: dict[Request, None]) -> None:
+        for request in self.queue.take_ready(self.now):
             self.running.append(request)
             if request.first_token_at is None:
                 request.first_token_at = request.ready_at
             self._emit(request, 1, touched)
 
-    def _end_decode(self, step: _Step, touched: dict[Request, None]) -> None:
+    def _end_decode(self, batch: tuple[Request, ...], touched: dict[Request, None]) -> None:
         tokens = verified = 0
-        for request in step.batch:
+        for request in batch:
             if request.finish is not None:
                 continue
             count = 1
@@ -384,14 +307,10 @@ class Engine:
 
     def _leave(self, request: Request) -> None:
         """Out of every list, its memory given back."""
-        if request in self.waiting:
-            self.waiting.remove(request)
-        elif request in self._filling:
-            self._filling.remove(request)
-        else:
+        if request in self.running:
             self.running.remove(request)
-        if self._chunked is request:
-            self._chunked = None
+        else:
+            self.queue.remove(request)
         self.pool.release(request)
 
     def _finish(self, request: Request, finish: Finish, at: float) -> None:

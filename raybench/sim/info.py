@@ -76,7 +76,7 @@ def models(engine: Engine, unix_s: float) -> dict[str, object]:
 def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, object]:
     """The live state. `include` names sections beside the core: memory, spec, disagg, queues, or all."""
     profile, gauges, memory = engine.profile, engine.gauges(), engine.profile.memory
-    pending = engine.pending_tokens()
+    pending = engine.queue.pending_tokens
     load: dict[str, object] = {
         "timestamp": unix_s,
         "dp_rank": 0,

@@ -24,7 +24,9 @@ def _gauges(engine: Engine, pid: int) -> Iterator[str]:
     """The scheduler's state at its last report, and what never changes."""
     labels = _scheduler(engine)
     profile, memory, gauges, tally = engine.profile, engine.profile.memory, engine.tally.gauges, engine.tally
-    yield from _family("num_retracted_reqs", "gauge", [(labels | {"pid": str(pid)}, gauges.retracted)])
+    process = labels | {"pid": str(pid)}
+    yield from _family("num_retracted_reqs", "gauge", [(process, gauges.retracted)])
+    yield from _family("num_paused_reqs", "gauge", [(process, 0)])
     values = {
         "max_total_num_tokens": profile.kv_pool_tokens,
         "weight_memory_usage_gb": memory.weight_gb,
@@ -35,7 +37,6 @@ def _gauges(engine: Engine, pid: int) -> Iterator[str]:
         "num_running_reqs": gauges.running,
         "num_queue_reqs": gauges.queued,
         "num_grammar_queue_reqs": 0,
-        "num_paused_reqs": 0,
         "gen_throughput": gauges.gen_throughput,
         "cache_hit_rate": gauges.cache_hit_rate,
         "decode_sum_seq_lens": gauges.sequence_tokens,
@@ -93,13 +94,8 @@ def _counters(engine: Engine, compression: float) -> Iterator[str]:
     if engine.pool.evicted_pages:
         evicted = engine.pool.evicted_pages * engine.profile.page_tokens
         yield from _family("evicted_tokens_total", "counter", [(cache, evicted)])
-    seconds = engine.tally.seconds
-    yield from _family("scheduler_idle_seconds_total", "counter", [(labels, seconds["idle"] / compression)])
-    forward = [
-        ({**labels, "category": "forward_extend"}, seconds["prefill"] / compression),
-        ({**labels, "category": "forward_decode"}, seconds["decode"] / compression),
-    ]
-    yield from _family("forward_execution_seconds_total", "counter", forward)
+    idle_s = engine.tally.seconds["idle"] / compression
+    yield from _family("scheduler_idle_seconds_total", "counter", [(labels, idle_s)])
 
 
 def _histograms(engine: Engine) -> Iterator[str]:

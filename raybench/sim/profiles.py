@@ -163,7 +163,7 @@ def _tp2pp4(running: int, pool: int, context: int, page: int) -> Profile:
         prefill_step_s=0.0117,
         prefill_token_s=8.0e-5,
         prefill_attention_s=3.1e-10,
-        decode_step_s=((1, 0.0492), (4, 0.0580), (8, 0.0620), (16, 0.0670), (32, 0.0780), (48, 0.0920)),
+        decode_step_s=((1, 0.0492), (4, 0.0580), (8, 0.0635), (16, 0.0670), (32, 0.0780), (48, 0.0920)),
         graph_batch_max=64,
         radix_cache=False,
         host_tier_ratio=0.0,

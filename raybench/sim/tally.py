@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from raybench.sim.prefill import Batch
 from raybench.sim.request import Request
 
 DECODE_LOG_INTERVAL = 40
@@ -103,38 +104,28 @@ class Tally:
         if amount:
             self.counts[name, label] += int(amount)
 
-    def admitted(self, request: Request, device_hit: int, host_hit: int) -> None:
-        """A prefill starts. Hits of a request that was retracted before are not effective ones."""
-        self.count("realtime", device_hit + host_hit, "prefill_cache")
-        if not request.retractions:
-            self.count("effective", device_hit, "device_hit")
-            self.count("effective", host_hit, "host_hit")
-            assert request.admitted_at is not None
-            self.queue_time.add((request.admitted_at - request.arrival) * self._wall)
-
-    def prefill(
-        self,
-        gauges: Gauges,
-        chunks: Sequence[tuple[Request, int]],
-        cached: int,
-        pending: int,
-        load_back: int,
-        now: float,
-    ) -> None:
-        """A prefill batch begins; `cached` are the hits of the requests that are new in it."""
-        new = sum(tokens for _, tokens in chunks)
+    def prefill(self, gauges: Gauges, batch: Batch, pending: int, now: float) -> None:
+        """A prefill batch begins. What a request needs again after a retraction is not effective."""
+        for request, device, host in batch.admitted:
+            self.count("realtime", device + host, "prefill_cache")
+            if not request.retractions:
+                self.count("effective", device, "device_hit")
+                self.count("effective", host, "host_hit")
+                self.queue_time.add((now - request.arrival) * self._wall)
+        first = sum(tokens for request, tokens in batch.chunks if not request.retractions)
+        self.count("effective", first, "input")
+        self.count("realtime", batch.new_tokens, "prefill_compute")
+        self.count("load_back", batch.host_tokens)
+        self.count("graph", 1, "prefill_none")
+        new, cached = batch.new_tokens, batch.cached_tokens
         elapsed = (now - self._prefilled_at) * self._wall
         rate = new / elapsed if elapsed > 0 else 0.0
         self._prefilled_at = now
-        self.count("realtime", new, "prefill_compute")
-        self.count("effective", sum(tokens for request, tokens in chunks if not request.retractions), "input")
-        self.count("load_back", load_back)
-        self.count("graph", 1, "prefill_none")
         hit_rate = cached / (new + cached)
         self.gauges = replace(gauges, cache_hit_rate=hit_rate, gen_throughput=self.gauges.gen_throughput)
         self._log(
-            f"Prefill batch, #new-seq: {len(chunks)}, #new-token: {new}, #cached-token: {cached}, "
-            f"token usage: {gauges.usage:.2f}, #running-req: {gauges.running - len(chunks)}, "
+            f"Prefill batch, #new-seq: {len(batch.chunks)}, #new-token: {new}, #cached-token: {cached}, "
+            f"token usage: {gauges.usage:.2f}, #running-req: {gauges.running - len(batch.chunks)}, "
             f"#queue-req: {gauges.queued}, #pending-token: {pending}, cuda graph: False, "
             f"input throughput (token/s): {rate:.2f}"
         )

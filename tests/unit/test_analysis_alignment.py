@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybench.analysis.alignment import (
@@ -56,6 +56,7 @@ def test_drift_after_a_step_still_counts() -> None:
     assert [reading.offset_ns for reading in without_steps(readings)] == [0, 0, 5 * MS]
 
 
+@settings(deadline=None)
 @given(st.integers(-(10**12), 10**12), st.lists(st.integers(0, 10**13), min_size=1, max_size=50))
 def test_a_constant_offset_is_taken_off_exactly(offset_ns: int, elapsed: list[int]) -> None:
     local = np.asarray(elapsed, dtype=np.int64) + T + offset_ns

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from request_rows import ns
 from synthetic_run import (
     ACCEPT,
+    COORDINATOR,
     GIB,
     LOST,
     NOT_COLD,
@@ -31,6 +32,7 @@ from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json
 from raybench.records.schema import REQUESTS
+from raybench.records.stream import ArrowEncoder
 
 Points = dict[str, dict[str, Any]]
 
@@ -265,3 +267,59 @@ def test_merge_keeps_every_row_in_any_order_of_parts(
     merged = tables[0][0]
     assert sorted(merged["ticket"].to_pylist()) == list(range(len(rows)))
     assert merged["ticket"].type == pa.int64()
+
+
+def test_o_f2_parts_of_other_versions_merge_and_keep_their_unknown_columns(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("a/w/c2")])
+    made.attempt(5.0, "a/w/c2", 1, wave(10.0, 4, retractions=1), (10.0, 12.0), ACCEPT)
+    older = pa.schema([field for field in REQUESTS if field.name != "retractions"])
+    newer = REQUESTS.append(pa.field("energy_j", pa.float64()))
+    for name, schema, extra in (("old", older, {}), ("new", newer, {"energy_j": 2.5})):
+        row = {"phase": "load", "ticket": 9, "worker": name, "outcome": "ok", **extra}
+        metadata = COORDINATOR.metadata("requests", 5.0, worker=name)
+        encoder = ArrowEncoder(schema, metadata)
+        path = made.run.relative(made.run.part("a/w/c2", 1, name))
+        made.files.append(path, encoder.encode([row]) + encoder.close())
+    run = made.done()
+    merge(run)
+    rows = {(row["worker"], row["ticket"]): row for row in pq.read_table(run.requests_parquet).to_pylist()}
+    assert len(rows) == 6
+    assert rows["old", 9]["retractions"] is None
+    assert rows["w0", 0]["retractions"] == 1
+    assert rows["new", 9]["energy_j"] == 2.5
+    assert rows["w0", 0]["energy_j"] is None
+
+
+def test_gpus_that_were_watched_for_another_arm_are_not_a_points(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("a/w/c2"), planned("b/w/c2")])
+    for start, arm in ((0.0, "a"), (50.0, "b")):
+        made.event(start, "arm_ready", arm=arm, limits={})
+        loaded = (start + 10.0, start + 12.0)
+        made.attempt(start + 5.0, f"{arm}/w/c2", 1, wave(loaded[0], 4), loaded, ACCEPT)
+        commit = {"point_id": f"{arm}/w/c2", "attempt": 1, "verdict": "accepted", "reasons": []}
+        made.event(start + 13.0, "point_committed", **commit)
+    made.gpu_part([(0.5 * k, "GPU-0" if k < 60 else "GPU-1", (k + 1) * GIB // 4) for k in range(140)])
+    run = made.done()
+    merge(run)
+    watched = {row["arm"]: json.loads(row["gpus"]) for row in points(run).values()}
+    assert [gpu["gpu_uuid"] for gpu in watched["a"]] == ["GPU-0"]
+    assert [gpu["gpu_uuid"] for gpu in watched["b"]] == ["GPU-1"]
+    assert {row["gpu_data"] for row in points(run).values()} == {"complete"}
+    assert points(run)["b/w/c2"]["gpu_idle_bytes"] == 101 * GIB // 4
+
+
+def test_a_point_whose_load_never_began_is_void_without_numbers(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("a/w/c2")])
+    where = {"point_id": "a/w/c2", "attempt": 1}
+    made.event(1.0, "attempt_started", **where, serial=1, windows={})
+    made.event(2.0, "step", **where, step="flush", status="failed", error="flush: refused")
+    made.event(2.0, "verdict", **where, verdict="void", findings=[], hit_rates={})
+    made.event(2.0, "point_committed", **where, verdict="void", reasons=["flush: refused"])
+    run = made.done()
+    merge(run)
+    row = points(run)["a/w/c2"]
+    assert (row["verdict"], row["reasons"], row["requests"]) == ("void", ["flush: refused"], None)
+    assert json.loads(row["attempt_history"])[0]["failed_step"] == ["flush", "flush: refused"]

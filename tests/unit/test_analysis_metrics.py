@@ -4,7 +4,7 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from request_rows import failed, ns, request, table
 
@@ -185,6 +185,7 @@ def test_wall_of_two_hosts_is_taken_on_the_aligned_time_line() -> None:
     assert columns["e2e_ms_mean"] == 1000.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=30))
 def test_in_flight_is_the_number_of_overlapping_requests_at_any_moment(lives: list[tuple[int, int]]) -> None:
     spans = [(start, start + length) for start, length in lives]

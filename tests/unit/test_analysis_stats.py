@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybench.analysis.stats import nearest_rank, summarise
@@ -37,22 +37,26 @@ def test_the_rank_is_exact_at_multiples_where_floating_point_slips(n: int) -> No
     assert nearest_rank(values, 95) == n * 95 // 100
 
 
+@settings(deadline=None)
 @given(SAMPLES, st.integers(1, 100))
 def test_nearest_rank_is_a_member_of_the_sample(values: list[float], percent: int) -> None:
     assert nearest_rank(values, percent) in values
 
 
+@settings(deadline=None)
 @given(SAMPLES, st.integers(1, 100), st.integers(1, 100))
 def test_nearest_rank_never_falls_when_the_percentage_rises(values: list[float], one: int, other: int) -> None:
     low, high = nearest_rank(values, min(one, other)), nearest_rank(values, max(one, other))
     assert low is not None and high is not None and low <= high
 
 
+@settings(deadline=None)
 @given(SAMPLES)
 def test_the_highest_rank_is_the_maximum(values: list[float]) -> None:
     assert nearest_rank(values, 100) == max(values)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=300), st.integers(1, 100))
 def test_at_least_the_percentage_lies_at_or_below_the_rank(values: list[int], percent: int) -> None:
     value = nearest_rank(values, percent)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybench.analysis.vram import gpu_series, in_use_bytes, over_all_gpus, whole_bytes
@@ -85,6 +85,7 @@ def test_peaks_of_many_spans_equal_a_plain_search(seed: int) -> None:
             assert usage.mean[k] == pytest.approx(inside.mean())
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, TOTAL), min_size=1, max_size=70), st.data())
 def test_the_peak_of_any_range_is_its_largest_sample(used: list[int], data: st.DataObject) -> None:
     (series,) = gpu_series(samples([sample(k, value) for k, value in enumerate(used)]))

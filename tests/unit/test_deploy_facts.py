@@ -9,26 +9,10 @@ import pytest
 
 from raybench.deploy.facts import (
     host_facts,
-    limits_from_facts,
-    write_arm_facts,
     write_gpu_inventory,
 )
-from raybench.deploy.redact import REDACTED
-from raybench.engines.contract import Facts
 from raybench.monitors.gpu import GpuDevice, GpuStatus
 from raybench.records.rundir import RunDirectory, read_json
-from raybench.scenario.schema import Limits
-
-
-def test_facts_are_written_without_secrets_whatever_their_maker_left_in(tmp_path: Path) -> None:
-    facts = Facts("sglang", version="0.5.23", raw={"api_key": "abc", "launch": "x --api-key from-the-env"})
-    path = write_arm_facts(RunDirectory(tmp_path), "a", facts, secrets=["from-the-env"])
-    assert path == tmp_path / "arms" / "a" / "facts.json"
-    written = read_json(path)
-    assert isinstance(written, dict)
-    assert written["version"] == "0.5.23"
-    assert written["instance"] is None
-    assert written["raw"] == {"api_key": REDACTED, "launch": f"x --api-key {REDACTED}"}
 
 
 def test_the_inventory_gathers_the_devices_of_all_hosts(tmp_path: Path) -> None:
@@ -54,23 +38,6 @@ def test_the_inventory_gathers_the_devices_of_all_hosts(tmp_path: Path) -> None:
         },
         "two": {"available": False, "reason": "nvmlInit: Driver Not Loaded", "devices": [], "warnings": []},
     }
-
-
-def test_the_engines_own_word_wins_over_what_was_declared() -> None:
-    facts = Facts("sglang", max_running_requests=48, kv_pool_tokens=1_000_000)
-    declared = Limits(max_running_requests=64, context_tokens=32_768, reserved_tokens_per_request=8)
-    assert limits_from_facts(facts, declared) == Limits(
-        max_running_requests=48,
-        kv_pool_tokens=1_000_000,
-        context_tokens=32_768,
-        reserved_tokens_per_request=8,
-    )
-
-
-@pytest.mark.parametrize("silent", [None, 0, -1])
-def test_a_number_below_one_is_no_limit(silent: int | None) -> None:
-    facts = Facts("vllm", max_running_requests=silent, page_tokens=silent)
-    assert limits_from_facts(facts, Limits(max_running_requests=64)) == Limits(max_running_requests=64)
 
 
 def test_host_facts_are_plain_data_with_the_versions_that_matter() -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_run import LOST, NOT_COLD, SKIP, whole_run
+from synthetic_run import LOST, NOT_COLD, SKIP, SyntheticRun, planned, whole_run
 
 from raybench.analysis.merge import merge
 from raybench.errors import RunDirectoryError
@@ -86,6 +86,18 @@ def test_rejected_attempts_are_told_with_hit_rates_and_windows(report: str) -> N
     row = line_of(protocol, "tp2pp4/1k/c4", "1")
     assert row == f"| tp2pp4/1k/c4 | 1 | retry | 0.9998 | 0.9998 | 100 .. 150 (4) | {NOT_COLD} |"
     assert "4 attempts for 3 measured points; 2 rejected." in protocol
+
+
+def test_an_attempt_that_was_cut_off_is_told_as_interrupted(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("a/w/c2")])
+    made.event(1.0, "attempt_started", point_id="a/w/c2", attempt=1, serial=1, windows={})
+    killed = made.done()
+    merge(killed)
+    text = write_report(killed).read_text(encoding="utf-8")
+    row = line_of(section(text, "Protocol as executed"), "a/w/c2", "1")
+    assert row.endswith("| interrupted before its verdict |")
+    assert ENGLISH.nothing_valid in section(text, "Summary")
 
 
 def test_active_limits_say_what_bounds_them(report: str) -> None:

@@ -1,0 +1,72 @@
+"""A Ray of our own on loopback, for a run without a cluster.
+
+Runs on the user's machine. A process group under a guard (`deploy/process.py`), so that nothing of it
+outlives the command, whatever ends the command.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from raybench.cluster.submit import connect
+from raybench.deploy.process import LaunchedProcess
+from raybench.errors import ClusterError, TargetError
+
+START_TIMEOUT_S = 90.0
+#: Ray ends its processes one after the other.
+GRACE_S = 10.0
+
+
+@contextmanager
+def local_ray() -> Iterator[str]:
+    """Start it and give its Job API address; end it with the block. `auth.for_own_ray` was called before.
+
+    All its ports are its own, also the job agent's, which a second Ray on the machine would otherwise
+    find taken and then refuse jobs. Its files lie in a private folder, so that it neither joins nor
+    disturbs another Ray, and does not become the machine's recorded one.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rb"))
+    gcs, dashboard, agent = _free_ports(3)
+    address = f"http://127.0.0.1:{dashboard}"
+    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
+    command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={folder}"]
+    command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
+    command += [f"--dashboard-agent-listen-port={agent}", "--disable-usage-stats"]
+
+    def answers(_process: LaunchedProcess) -> str | None:
+        try:
+            connect(address, None)
+        except ClusterError:
+            return None
+        return address
+
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        try:
+            process = LaunchedProcess.start(
+                command,
+                log_path=folder / "ray-start.log",
+                env={"RAY_TMPDIR": str(folder)},
+                grace_s=GRACE_S,
+                name="the local Ray",
+            )
+            stack.callback(process.stop)
+            ready = process.wait_ready(answers, START_TIMEOUT_S)
+        except TargetError as error:
+            raise ClusterError(f"a local Ray could not be started: {error}") from error
+        yield ready
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nothing listens on at this moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

@@ -1,0 +1,193 @@
+"""Load workers against a real server on loopback: exact concurrency, exact counts, whole records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from pathlib import Path
+
+import pytest
+from fault_server import Asked, FaultServer, Wire, answer
+from rig import INPUT_TOKENS, Fleet, assert_stamps_ordered, order, run
+
+from raybench.corpus.synthetic import synthetic_ids
+from raybench.records.clock import NO_OFFSET
+from raybench.scenario.schema import SyntheticCorpus
+
+
+class OneAtATime:
+    """Answers the oldest request as soon as `concurrency` are open or all have come, then the next.
+
+    A load that keeps fewer open than it should never gets an answer; one that keeps more is counted.
+    """
+
+    def __init__(self, concurrency: int, requests: int) -> None:
+        self._concurrency = concurrency
+        self._requests = requests
+        self._waiting: deque[asyncio.Event] = deque()
+        self.server = FaultServer(self._script)
+
+    async def _script(self, _asked: Asked, wire: Wire) -> None:
+        mine = asyncio.Event()
+        self._waiting.append(mine)
+        self._release()
+        await mine.wait()
+        await answer(self.server, wire)
+        self._release()
+
+    def _release(self) -> None:
+        server = self.server
+        full = server.in_flight == self._concurrency
+        if self._waiting and (full or server.arrivals == self._requests):
+            self._waiting.popleft().set()
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "requests", "clients"), [(45, 90, 8), (32, 64, 32), (3, 8, 8), (10, 10, 4), (1, 8, 3)]
+)
+def test_o_l1_the_peak_is_the_concurrency_and_the_arrivals_are_the_requests(
+    tmp_path: Path, concurrency: int, requests: int, clients: int
+) -> None:
+    async def scene() -> tuple[FaultServer, Fleet]:
+        gate = OneAtATime(concurrency, requests)
+        async with gate.server as server:
+            fleet = Fleet(tmp_path, clients)
+            summaries = await fleet.carry_out(order(server.url, requests=requests), concurrency)
+        assert sum(summary.sent for summary in summaries) == requests
+        assert sum(summary.rows_written for summary in summaries) == requests
+        return server, fleet
+
+    server, fleet = run(scene())
+    assert (server.peak, server.arrivals) == (concurrency, requests)
+    rows = fleet.rows()
+    assert [row["ticket"] for row in rows] == list(range(requests))
+    assert {row["outcome"] for row in rows} == {"ok"}
+    assert [row["window_start"] for row in rows] == [64 * ticket for ticket in range(requests)]
+    for row in rows:
+        assert_stamps_ordered(row)
+        assert row["window_end"] - row["window_start"] == INPUT_TOKENS
+    parts = [fleet.part(name) for name in fleet.names]
+    assert all(part.closed for part in parts)
+    assert [part.table.num_rows == 0 for part in parts] == [number >= concurrency for number in range(clients)]
+
+
+def test_each_request_carries_the_text_of_its_window(tmp_path: Path) -> None:
+    gate = OneAtATime(2, 6)
+
+    async def scene() -> Fleet:
+        async with gate.server as server:
+            fleet = Fleet(tmp_path, 2)
+            await fleet.carry_out(order(server.url, requests=6), 2)
+            return fleet
+
+    fleet = run(scene())
+    ids = synthetic_ids(SyntheticCorpus(tokens=64 * 1024))
+    sent = {asked.json["rid"]: asked.json["input_ids"] for asked in gate.server.asked}
+    for row in fleet.rows():
+        assert sent[row["rid"]] == ids[row["window_start"] : row["window_end"]].tolist()
+
+
+def test_a_worker_that_is_cancelled_records_what_was_open_and_closes_its_part(tmp_path: Path) -> None:
+    """The server goes silent after three answers; the load is given up once four are open."""
+
+    async def scene() -> Fleet:
+        full = asyncio.Event()
+
+        async def script(_asked: Asked, wire: Wire) -> None:
+            if server.arrivals <= 3:
+                await answer(server, wire)
+                return
+            await wire.head()
+            if server.in_flight == 4:
+                full.set()
+            await asyncio.Event().wait()
+
+        server = FaultServer(script)
+        async with server:
+            fleet = Fleet(tmp_path, 2)
+            load = asyncio.ensure_future(fleet.carry_out(order(server.url, requests=40), 4))
+            await full.wait()
+            for worker in fleet.members.values():
+                await worker.cancel()
+            summaries = await load
+        assert all(summary.cancelled for summary in summaries)
+        assert sum(summary.sent for summary in summaries) == 7
+        assert sum(summary.rows_written for summary in summaries) == 7
+        return fleet
+
+    fleet = run(scene())
+    rows = fleet.rows()
+    assert sorted(row["outcome"] for row in rows) == ["cancelled"] * 4 + ["ok"] * 3
+    assert all(fleet.part(name).closed for name in fleet.names)
+    for row in rows:
+        assert_stamps_ordered(row)
+
+
+def test_a_worker_that_is_cancelled_before_the_start_leaves_an_empty_closed_part(tmp_path: Path) -> None:
+    async def scene() -> Fleet:
+        async def script(_asked: Asked, _wire: Wire) -> None:
+            raise AssertionError("a request left before the start")
+
+        async with FaultServer(script) as server:
+            fleet = Fleet(tmp_path, 1)
+            worker = fleet.members["w000"]
+            fleet.desk.open("arm/load/c1", 1, "load", 4, {"w000": 2})
+            await worker.arm(order(server.url, requests=4, slots=2))
+            far = fleet.clock.unix_ns() + 3_600_000_000_000
+            load = asyncio.ensure_future(worker.run(fleet.desk, far, NO_OFFSET))
+            while fleet.desk.order is not None and fleet.desk.order.book.unsent == 4:
+                await asyncio.sleep(0)
+            await worker.cancel()
+            assert (await load).cancelled
+            fleet.desk.close()
+            return fleet
+
+    part = run(scene()).part("w000")
+    assert (part.closed, part.table.num_rows) == (True, 0)
+
+
+def test_a_bug_in_one_slot_ends_all_slots_and_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene() -> None:
+        async def script(_asked: Asked, wire: Wire) -> None:
+            await wire.head()
+            await asyncio.Event().wait()
+
+        def broken(_self: object, ticket: int) -> bytes:
+            if ticket == 3:
+                raise ZeroDivisionError("a bug")
+            return b"{}"
+
+        monkeypatch.setattr("raybench.load.worker._Armed.body", broken)
+        async with FaultServer(script) as server:
+            fleet = Fleet(tmp_path, 1)
+            with pytest.raises(ZeroDivisionError, match="a bug"):
+                await fleet.carry_out(order(server.url, requests=8), 4)
+            running = [str(task.get_coro()) for task in asyncio.all_tasks()]
+            assert not [name for name in running if "_Shift" in name], running
+
+    run(scene())
+
+
+def test_records_that_cannot_be_stored_end_the_load(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async def script(_asked: Asked, wire: Wire) -> None:
+            await answer(server, wire)
+
+        server = FaultServer(script)
+        async with server:
+            fleet = Fleet(tmp_path, 1)
+            stored = 0
+            append = fleet.desk.append
+
+            async def full_disk(*call: object) -> None:
+                nonlocal stored
+                stored += 1
+                if stored > 2:
+                    raise OSError(28, "No space left on device")
+                await append(*call)  # type: ignore[arg-type]
+
+            fleet.desk.append = full_disk  # type: ignore[method-assign, assignment]
+            with pytest.raises(OSError, match="No space left"):
+                await fleet.carry_out(order(server.url, requests=1_000_000), 2)
+
+    run(scene())

@@ -1,0 +1,256 @@
+"""What the simulated engine says of itself, beside SGLang 0.5.23, and as raybench's own engine room reads it."""
+
+import io
+import re
+
+import orjson
+import pytest
+from sim_captures import body_of, main
+from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
+
+from raybench.scenario.schema import Sim
+from raybench.sim import info, metrics
+from raybench.sim.engine import Engine
+from raybench.sim.nvml import read_devices
+from raybench.sim.replies import json_reply
+from raybench.sim.serverlog import ServerLog
+
+IDENTITY = info.Identity(Sim(), "127.0.0.1", 30_000, 4711, 99, 0.5)
+MIB = 1024 * 1024
+
+
+def busy_engine(sim: Sim | None = None, **changes: object) -> Engine:
+    engine = make_engine(sim, **changes)
+    closed_loop(engine, [ask(f"r{n}", prompt(n // 2, 200), 60) for n in range(6)], 3)
+    return engine
+
+
+def in_order(ours: list[str], real: list[str]) -> bool:
+    """Whether `ours` are keys of the real engine, in its order."""
+    return ours == [key for key in real if key in ours]
+
+
+def test_server_info_has_keys_of_the_real_engine_in_its_order() -> None:
+    real = orjson.loads(main("05_get_server_info"))
+    ours = info.server_info(make_engine(), IDENTITY)
+    assert in_order(list(ours), list(real))
+    state, real_state = ours["internal_states"][0], real["internal_states"][0]
+    assert set(state) <= set(real_state) | {"launch_command"}
+    assert set(state["memory_usage"]) <= set(real_state["memory_usage"])
+    for key, value in ours.items():
+        if value is not None and real[key] is not None:
+            assert isinstance(value, type(real[key])), key
+
+
+@pytest.mark.parametrize(
+    ("profile", "names"),
+    [
+        ("tp2pp4", {"tp_size": 2, "pp_size": 4, "disable_radix_cache": True, "enable_hierarchical_cache": False}),
+        (
+            "tp8_eagle3",
+            {
+                "tp_size": 8,
+                "speculative_algorithm": "EAGLE3",
+                "speculative_num_steps": 4,
+                "speculative_num_draft_tokens": 5,
+                "enable_hierarchical_cache": True,
+                "hicache_ratio": 3.0,
+            },
+        ),
+    ],
+)
+def test_server_info_tells_the_deployments_of_the_seed_apart(profile: str, names: dict) -> None:
+    ours = info.server_info(make_engine(Sim(profile=profile)), IDENTITY)
+    assert {key: ours[key] for key in names} == names
+
+
+def test_accept_length_is_told_only_once_speculation_ran_and_a_flush_forgets_it() -> None:
+    engine = busy_engine(Sim(profile="tp8_eagle3"))
+    state = info.server_info(engine, IDENTITY)["internal_states"][0]
+    assert 1.0 < state["avg_spec_accept_length"] < 5.0
+    assert engine.flush(engine.now + 10.0)
+    assert "avg_spec_accept_length" not in info.server_info(engine, IDENTITY)["internal_states"][0]
+
+
+def test_model_info_and_models_have_keys_of_the_real_engine() -> None:
+    assert in_order(
+        list(info.model_info(make_engine())), list(orjson.loads(body_of("sim/03_get_get_model_info.resp")))
+    )
+    ours, real = info.models(make_engine(), 1.0), orjson.loads(main("06_get_v1_models"))
+    assert list(ours) == list(real)
+    assert list(ours["data"][0]) == list(real["data"][0])
+    assert ours["data"][0]["max_model_len"] == 32_768
+
+
+def test_loads_have_keys_of_the_real_engine_in_its_order() -> None:
+    ours, real = info.loads(make_engine(), 1.5, frozenset({"all"})), orjson.loads(main("08_get_v1_loads"))
+    assert list(ours) == list(real)
+    assert in_order(list(ours["loads"][0]), list(real["loads"][0]))
+    assert list(ours["loads"][0]["queues"]) == list(real["loads"][0]["queues"])
+    assert list(ours["loads"][0]["memory"]) == list(real["loads"][0]["memory"])
+
+
+def test_loads_show_the_live_state_and_only_the_sections_asked_for() -> None:
+    engine = make_engine(Sim(max_running_requests=2))
+    for n in range(5):
+        engine.submit(ask(str(n), prompt(n, 100), 50), 0.0)
+    engine.advance(0.05)
+    load = info.loads(engine, 1.0, frozenset({"core", "queues"}))["loads"][0]
+    assert (load["num_running_reqs"], load["num_waiting_reqs"], load["queues"]["waiting"]) == (2, 3, 3)
+    assert load["num_waiting_uncached_tokens"] == 300
+    assert "memory" not in load
+
+
+def families(page: str) -> dict[str, str]:
+    return dict(re.findall(r"^# TYPE (sglang:\S+) (\w+)$", page, re.MULTILINE))
+
+
+def labels(page: str) -> dict[str, set[tuple[str, ...]]]:
+    """Label names of each series name."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for name, inside in re.findall(r"^(sglang:\w+)\{([^}]*)\}", page, re.MULTILINE):
+        found.setdefault(name, set()).add(tuple(re.findall(r'(\w+)="', inside)))
+    return found
+
+
+def test_metrics_have_names_types_and_labels_of_the_real_engine() -> None:
+    ours = metrics.render(busy_engine(), pid=1, compression=1.0)
+    real = main("53_metrics_end").decode()
+    assert families(ours).items() <= families(real).items()
+    real_labels = labels(real)
+    for name, ours_labels in labels(ours).items():
+        assert ours_labels <= real_labels[name], name
+
+
+def test_histogram_bounds_are_those_of_the_real_engine() -> None:
+    def bounds(page: str, name: str) -> list[str]:
+        found = re.findall(rf'^sglang:{name}_bucket\{{.*?le="([^"]+)"', page, re.MULTILINE)
+        return list(dict.fromkeys(found))
+
+    ours = metrics.render(busy_engine(), pid=1, compression=1.0)
+    real = main("53_metrics_end").decode()
+    for name in (
+        "time_to_first_token_seconds",
+        "e2e_request_latency_seconds",
+        "queue_time_seconds",
+        "inter_token_latency_seconds",
+        "prompt_tokens_histogram",
+    ):
+        assert [float(bound) for bound in bounds(ours, name)] == [float(bound) for bound in bounds(real, name)]
+
+
+def value(page: str, name: str, **want: str) -> float | None:
+    for inside, number in re.findall(rf"^sglang:{name}\{{([^}}]*)\}} (\S+)$", page, re.MULTILINE):
+        have = dict(re.findall(r'(\w+)="([^"]*)"', inside))
+        if want.items() <= have.items():
+            return float(number)
+    return None
+
+
+def test_prefill_counters_exist_from_the_start_and_labelled_ones_from_their_first_use() -> None:
+    engine = make_engine()
+    page = metrics.render(engine, pid=1, compression=1.0)
+    for mode in ("input", "device_hit", "host_hit", "storage_hit"):
+        assert value(page, "prefill_effective_tokens_total", mode=mode) == 0.0
+    assert value(page, "prompt_tokens_total") is None
+    assert value(page, "cached_tokens_total") is None
+    answer(engine, ask("1", prompt(1, 100)))
+    answer(engine, ask("2", prompt(1, 100)))
+    page = metrics.render(engine, pid=1, compression=1.0)
+    assert value(page, "prompt_tokens_total", is_streaming="true") == 200.0
+    assert value(page, "cached_tokens_total", cache_source="device") == 96.0
+    assert value(page, "prefill_effective_tokens_total", mode="input") == 104.0
+    assert value(page, "prefill_effective_tokens_total", mode="device_hit") == 96.0
+
+
+def test_gauges_are_refreshed_by_prefill_by_every_40th_decode_step_and_on_going_idle() -> None:
+    engine = make_engine()
+    engine.submit(ask("1", prompt(1, 100), 60), 0.0)
+    engine.advance(0.02)
+    assert engine.tally.gauges.running == 1
+    before = engine.tally.gauges
+    engine.advance(0.2)
+    assert engine.tally.gauges is before
+    engine.advance(0.35)
+    assert engine.tally.gauges.gen_throughput == pytest.approx(40 / 0.32, rel=0.1)
+    engine.advance(9.0)
+    assert (engine.tally.gauges.running, engine.tally.gauges.gen_throughput) == (0, 0.0)
+
+
+#: From the logs of SGLang 0.5.23 (CPU) and 0.5.17 (GPU, NGRAM).
+REAL_LINES = {
+    "Prefill": (
+        "Prefill batch, #new-seq: 4, #new-token: 800, #cached-token: 0, token usage: 0.33, #running-req: 1, "
+        "#queue-req: 12, #pending-token: 2400, cuda graph: False, input throughput (token/s): 1930.35"
+    ),
+    "Decode": (
+        "Decode batch, #running-req: 1, #token: 1031, token usage: 0.02, accept len: 1.20, accept rate: 0.03, "
+        "cuda graph: True, gen throughput (token/s): 316.21, #queue-req: 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Prefill", "Decode"])
+def test_log_lines_have_the_shape_of_the_real_ones(kind: str) -> None:
+    log: list[str] = []
+    engine = make_engine(Sim(profile="tp8_eagle3"), log=log)
+    closed_loop(engine, [ask(str(n), prompt(n, 100), 400) for n in range(4)], 2)
+
+    def shape(line: str) -> str:
+        return re.sub(r"\d+\.\d\d", "F", re.sub(r"(?<=: )\d+(?=,|$)", "N", line)).replace("True", "False")
+
+    ours = [line for line in log if line.startswith(f"{kind} batch")]
+    assert ours
+    assert {shape(line) for line in ours} == {shape(REAL_LINES[kind])}
+
+
+def test_each_pipeline_stage_prints_the_scheduler_lines_and_the_front_prints_once() -> None:
+    stream = io.StringIO()
+    log = ServerLog(stream, make_engine(Sim(profile="tp2pp4")).profile)
+    log.scheduler("Prefill batch, ...")
+    log.front("ready")
+    tags = re.findall(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(.*?)\] ", stream.getvalue(), re.MULTILINE)
+    assert tags == [" PP0 TP0", " PP1 TP0", " PP2 TP0", " PP3 TP0", ""]
+
+
+def used_mib(engine: Engine) -> list[float]:
+    devices = read_devices(engine)
+    for device in devices:
+        total, free = device["memory_total_bytes"], device["memory_free_bytes"]
+        assert device["memory_used_bytes"] == total - free
+        assert device["memory_used_bytes"] > device["memory_reserved_bytes"]
+    return [device["memory_used_bytes"] / MIB for device in devices]
+
+
+@pytest.mark.parametrize(("profile", "idle", "peak"), [("tp2pp4", 64_600, 85_000), ("tp8_eagle3", 77_500, 81_700)])
+def test_device_memory_goes_from_the_seeds_idle_level_to_its_peak_and_back_at_a_flush(
+    profile: str, idle: int, peak: int
+) -> None:
+    engine = make_engine(Sim(profile=profile))
+    assert len(used_mib(engine)) == 8
+    assert all(idle <= used <= idle + 100 for used in used_mib(engine))
+    closed_loop(engine, [ask(str(n), prompt(n, 16_384), 64) for n in range(96)], 64)
+    assert max(used_mib(engine)) == pytest.approx(peak, abs=700)
+    assert max(used_mib(engine)) < 85_651
+    assert engine.flush(engine.now + 100.0)
+    assert all(idle <= used <= idle + 100 for used in used_mib(engine))
+
+
+def test_devices_are_told_apart_and_show_load() -> None:
+    engine = make_engine()
+    devices = read_devices(engine)
+    assert [device["index"] for device in devices] == [0, 1]
+    assert len({device["uuid"] for device in devices}) == 2
+    assert {device["utilization_gpu_percent"] for device in devices} == {0.0}
+    engine.submit(ask("1", prompt(1, 100), 50), 0.0)
+    engine.advance(0.01)
+    busy = read_devices(engine)
+    assert [device["uuid"] for device in busy] == [device["uuid"] for device in devices]
+    assert {device["utilization_gpu_percent"] for device in busy} == {100.0}
+    assert busy[0]["power_w"] > devices[0]["power_w"]
+
+
+def test_an_unknown_path_is_answered_as_by_the_real_engine() -> None:
+    assert json_reply({"detail": "Not Found"}, 404).body == main("49_error_not_found")
+    assert main("07_get_get_load") == main("49_error_not_found")
+    assert body_of("sim/38_abort_request.resp") == b""
