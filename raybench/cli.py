@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 import raybench
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError
@@ -63,21 +62,17 @@ def plan(
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
-    from raybench.scenario.plan import make_plan, plan_table
+    from raybench.report.plan import print_plan
+    from raybench.scenario.limits import declared_limits, merge_limits
+    from raybench.scenario.plan import make_plan
 
     loaded = _load(scenario, None)
-    made = make_plan(loaded, _asked_limits(loaded) if ask else {})
-    table = Table(box=None, pad_edge=False)
-    rows = plan_table(made)
-    for column in rows[0]:
-        numeric = column in ("input", "output", "concurrency", "requests", "active limit")
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
-    out.print(table)
-    out.print(f"{len(made.measured)} points to measure, {len(made.skipped)} skipped", highlight=False)
-    for arm, windows in made.windows.items():
-        out.print(f"corpus need of {arm}: {corpus_need(windows):,} tokens", highlight=False)
+    asked = _asked_limits(loaded) if ask else {}
+    limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
+    limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
+    made = make_plan(loaded, asked)
+    need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
+    print_plan(made, limits, need, out)
 
 
 @app.command()

@@ -14,9 +14,12 @@ from raybench.errors import ConfigError, ConfigProblem
 
 
 def for_own_ray() -> None:
-    """Settings of a Ray that this process starts for itself: token on, no statistics sent anywhere."""
+    """Settings of a Ray that this process starts for itself: token on, loopback only, no statistics sent."""
     os.environ.pop("RAY_ADDRESS", None)
-    _set({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"})
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    # Despite its name this decides on every system whether a node may stay at 127.0.0.1; else Ray puts the
+    # machine's address in its place and listens on all interfaces.
+    _set({**token, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"})
 
 
 def for_cluster(token_env: str | None) -> None:

@@ -32,12 +32,13 @@ def local_ray() -> Iterator[str]:
     disturbs another Ray, and does not become the machine's recorded one.
     """
     folder = Path(tempfile.mkdtemp(prefix="rb"))
-    gcs, dashboard, agent = _free_ports(3)
+    gcs, dashboard, agent, client = _free_ports(4)
     address = f"http://127.0.0.1:{dashboard}"
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={folder}"]
     command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
-    command += [f"--dashboard-agent-listen-port={agent}", "--disable-usage-stats"]
+    command += [f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
 
     def answers(_process: LaunchedProcess) -> str | None:
         try:

@@ -101,28 +101,3 @@ def _windows(points: list[Point], attempts: int) -> dict[int, int]:
         if point.skip_reason is None:
             needed[point.input_tokens] += attempts * (point.requests + point.prewarm_requests)
     return dict(needed)
-
-
-def plan_table(plan: Plan) -> list[dict[str, str]]:
-    """The plan as rows of text, one a point, ready to be drawn: column -> cell."""
-    return [
-        {
-            "arm": point.arm,
-            "workload": point.workload,
-            "input": str(point.input_tokens),
-            "output": str(point.output_tokens),
-            "concurrency": str(point.concurrency),
-            "requests": str(point.requests) if point.skip_reason is None else "-",
-            "active limit": "not known" if point.active_limit is None else str(point.active_limit),
-            "note": _note(point),
-        }
-        for point in plan.points
-    ]
-
-
-def _note(point: Point) -> str:
-    if point.skip_reason is not None:
-        return f"skipped: {point.skip_reason}"
-    if point.queueing is None:
-        return "queueing not known"
-    return "queueing" if point.queueing else ""

@@ -123,15 +123,14 @@ class Answers:
         """One event for all that came since the last one: a slow reader gets fewer, larger events."""
         response = web.StreamResponse(headers=EVENT_STREAM)
         news = self._driver.submit(request)
-        shown = 0
+        shown, ended = 0, False
         try:
             await response.prepare(http)
-            while request.finish is None:
+            while not ended:
                 await news.wait()
                 news.clear()
-                events = render(shown)
-                shown = request.output
-                await response.write(events if request.finish is None else events + DONE)
+                events, shown, ended = render(shown), request.output, request.finish is not None
+                await response.write(events + DONE if ended else events)
         except ConnectionResetError:
             pass  # The client went away; `leave` ends its request.
         finally:

@@ -16,7 +16,11 @@ def message_reply(message: str) -> web.Response:
     return json_reply({"error": {"message": message}}, 400)
 
 
+def error_object(message: str, kind: str) -> dict[str, object]:
+    """The error of the OpenAI routes, and of every route for a body that cannot be read."""
+    return {"object": "error", "message": message, "type": kind, "param": None, "code": 400}
+
+
 def object_reply(message: str, kind: str) -> web.Response:
-    """The error of the OpenAI routes, and of every route for a body that cannot be read: HTTP 400."""
-    error = {"object": "error", "message": message, "type": kind, "param": None, "code": 400}
-    return json_reply(error, 400)
+    """The same as an answer: HTTP 400."""
+    return json_reply(error_object(message, kind), 400)

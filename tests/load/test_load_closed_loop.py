@@ -71,6 +71,62 @@ def test_o_l1_the_peak_is_the_concurrency_and_the_arrivals_are_the_requests(
     assert [part.table.num_rows == 0 for part in parts] == [number >= concurrency for number in range(clients)]
 
 
+def test_o_n1_256_requests_are_open_at_once(tmp_path: Path) -> None:
+    """The server answers none until all are open, so that a silent cap of connections would hang."""
+
+    async def scene() -> tuple[FaultServer, Fleet]:
+        full = asyncio.Event()
+
+        async def script(_asked: Asked, wire: Wire) -> None:
+            if server.in_flight == 256:
+                full.set()
+            await full.wait()
+            await answer(server, wire)
+
+        server = FaultServer(script)
+        async with server:
+            fleet = Fleet(tmp_path, 1)
+            await fleet.carry_out(order(server.url, requests=256), 256)
+        return server, fleet
+
+    server, fleet = run(scene())
+    assert (server.peak, server.arrivals) == (256, 256)
+    rows = fleet.rows()
+    assert {row["outcome"] for row in rows} == {"ok"}
+    for row in rows:
+        assert_stamps_ordered(row)
+    # Nobody waited for a free connection: all had been sent before the first was answered.
+    assert max(row["sent_ns"] for row in rows) < min(row["headers_ns"] for row in rows)
+
+
+def test_o_n4_the_server_s_arrivals_are_the_tries_of_the_records(tmp_path: Path) -> None:
+    """Two points of 8 requests at C=4; the server closes a connection on its second request."""
+
+    async def scene() -> tuple[FaultServer, Fleet]:
+        async def script(asked: Asked, wire: Wire) -> None:
+            if asked.nth == 2:
+                server.done()
+                wire.close()
+            else:
+                await answer(server, wire)
+
+        server = FaultServer(script)
+        async with server:
+            fleet = Fleet(tmp_path, 2)
+            for attempt in (1, 2):
+                await fleet.carry_out(order(server.url, requests=8, attempt=attempt), 4)
+        return server, fleet
+
+    server, fleet = run(scene())
+    rows = fleet.rows(attempt=1) + fleet.rows(attempt=2)
+    assert {row["outcome"] for row in rows} == {"ok"}
+    assert server.arrivals == sum(row["tries"] for row in rows)
+    assert {row["tries"] for row in rows} == {1, 2}
+    # A new attempt never begins on a connection that an earlier one left behind.
+    for attempt in (1, 2):
+        assert [row["tries"] for row in fleet.rows(attempt=attempt)[:4]] == [1] * 4
+
+
 def test_each_request_carries_the_text_of_its_window(tmp_path: Path) -> None:
     gate = OneAtATime(2, 6)
 
@@ -171,6 +227,8 @@ def test_a_bug_in_one_slot_ends_all_slots_and_comes_out(tmp_path: Path, monkeypa
 def test_records_that_cannot_be_stored_end_the_load(tmp_path: Path) -> None:
     async def scene() -> None:
         async def script(_asked: Asked, wire: Wire) -> None:
+            if server.arrivals > 4:
+                await asyncio.Event().wait()
             await answer(server, wire)
 
         server = FaultServer(script)
@@ -188,6 +246,6 @@ def test_records_that_cannot_be_stored_end_the_load(tmp_path: Path) -> None:
 
             fleet.desk.append = full_disk  # type: ignore[method-assign, assignment]
             with pytest.raises(OSError, match="No space left"):
-                await fleet.carry_out(order(server.url, requests=1_000_000), 2)
+                await fleet.carry_out(order(server.url, requests=40), 2)
 
     run(scene())

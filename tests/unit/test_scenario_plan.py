@@ -1,6 +1,7 @@
 """Plans: points in order, queueing marks, skips as rows, windows needed."""
 
-from raybench.scenario.plan import make_plan, plan_table, point_id
+from raybench.report.plan import note, rows
+from raybench.scenario.plan import make_plan, point_id
 from raybench.scenario.schema import Limits, Scenario
 
 
@@ -58,8 +59,7 @@ def test_unknown_limits_stay_unknown() -> None:
     plan = make_plan(scenario())
     of_a = [point for point in plan.points if point.arm == "a"]
     assert {(point.active_limit, point.queueing, point.skip_reason) for point in of_a} == {(None, None, None)}
-    rows = [row for row in plan_table(plan) if row["arm"] == "a"]
-    assert {(row["active limit"], row["note"]) for row in rows} == {("not known", "queueing not known")}
+    assert {row[-2:] for row in rows(of_a)} == {("not known", "queueing not known")}
 
 
 def test_what_was_read_from_the_engine_wins() -> None:
@@ -80,18 +80,10 @@ def test_windows_hold_every_request_of_every_attempt_and_none_of_a_skip() -> Non
 
 
 def test_the_table_has_a_row_for_every_point_skips_included() -> None:
-    rows = plan_table(make_plan(scenario()))
-    assert len(rows) == 9
-    assert rows[0] == {
-        "arm": "b",
-        "workload": "long",
-        "input": "4000",
-        "output": "1000",
-        "concurrency": "4",
-        "requests": "8",
-        "active limit": "2",
-        "note": "queueing",
-    }
-    assert rows[1]["note"] == ""
-    assert rows[3]["requests"] == "-"
-    assert rows[3]["note"].startswith("skipped: active limit: concurrency 2 > 1")
+    points = list(make_plan(scenario()).points)
+    cells = list(rows(points))
+    assert len(cells) == 9
+    assert cells[0] == ("  long", "4,000 -> 1,000", "4", "8", "2", "queueing")
+    assert note(points[1]) == ""
+    assert cells[3][3:] == ("-", "1", "skipped")
+    assert str(points[3].skip_reason).startswith("active limit: concurrency 2 > 1")
