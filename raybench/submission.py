@@ -14,8 +14,10 @@ from typing import Any
 
 from rich.console import Console
 
+from raybench.analysis.merge import merge
 from raybench.cluster import auth
 from raybench.cluster import submit as jobs
+from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
 from raybench.cluster.package import PACKAGE_BYTES_MAX, stage
 from raybench.cluster.spec import ClusterSpec
@@ -32,6 +34,7 @@ from raybench.errors import (
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
 from raybench.report.terminal import print_points
+from raybench.report.write import write_report
 from raybench.scenario.schema import Scenario
 
 #: Where a cluster's head node keeps run directories when no cluster file says otherwise.
@@ -78,6 +81,12 @@ class Listener:
     def on_text(self, line: str) -> None:
         self.said.append(line)
 
+    def on_last_line(self, line: str) -> None:
+        """A line of the whole log, read after the end: only how the run ended is news."""
+        event = read_line(line)
+        if event is not None and event["kind"] in ("outcome", "error"):
+            self.on_event(event)
+
 
 def submit_run(request: Request, console: Console) -> int:
     """The whole of `raybench submit`; the exit code."""
@@ -90,11 +99,12 @@ def submit_run(request: Request, console: Console) -> int:
             ),
         )
     local = request.job_api is None
+    _make_writable(request.runs_dir)
     ray_or_not: AbstractContextManager[str] = local_ray() if local else nullcontext(str(request.job_api))
     if local:
         console.print("starting a local Ray", style="dim")
     with ray_or_not as address, tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = jobs.connect(address, request.cluster)
+        client = jobs.connect(address, **_proxy(request.cluster))
         submission = _submit(client, request, address, Path(folder))
         console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
         if request.no_wait:
@@ -102,7 +112,26 @@ def submit_run(request: Request, console: Console) -> int:
             return EXIT_OK
         listener = _follow(client, submission, console)
         run = _bring_home(client, submission, request.runs_dir)
-    return _conclude(run, listener, console)
+        return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
+
+
+def _proxy(spec: ClusterSpec | None) -> dict[str, Any]:
+    """What it takes to pass a proxy or TLS before the dashboard."""
+    if spec is None:
+        return {}
+    return {"headers": dict(spec.headers), "verify": spec.tls.ca_file or spec.tls.verify}
+
+
+def _make_writable(runs_dir: Path) -> None:
+    """Raises RunDirectoryError now rather than after the cluster is up."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs_dir):
+            pass
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{runs_dir}: cannot be written ({error.strerror}); name another folder with --runs-dir"
+        ) from None
 
 
 def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
@@ -136,6 +165,7 @@ def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.S
         remote_run_path=path,
         python=jobs.own_python() if local else "python",
         token_env=None if spec is None else spec.token_env,
+        **_proxy(spec),
     )
     if not local:
         submission.save(request.runs_dir)
@@ -174,14 +204,20 @@ def _follow(client: Any, submission: jobs.Submission, console: Console) -> Liste
         except KeyboardInterrupt:
             display.note("stopping the run; what is committed stays")
             status = jobs.stop(client, submission.submission_id)
+            for line in client.get_job_logs(submission.submission_id).splitlines():
+                listener.on_last_line(line)
     if listener.outcome is None and listener.error is None:
-        tail = "\n".join(listener.said[-15:])
-        listener.error = {
-            "message": f"the job ended as {status} without an outcome"
-            + (f"; its last words:\n{tail}" if tail else ""),
-            "exit_code": EXIT_NOT_ALL_VALID if status == "STOPPED" else EXIT_CLUSTER,
-        }
+        listener.error = _unexplained_end(status, listener.said)
     return listener
+
+
+def _unexplained_end(status: str, said: list[str]) -> dict[str, Any]:
+    """What to say of a job that ended before its driver could say how the run ended."""
+    if status == "STOPPED":
+        return {"message": "the run was stopped", "exit_code": EXIT_NOT_ALL_VALID}
+    tail = "\n".join(said[-15:])
+    message = f"the job ended as {status} without an outcome" + (f"; its last words:\n{tail}" if tail else "")
+    return {"message": message, "exit_code": EXIT_CLUSTER}
 
 
 def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> RunDirectory | None:
@@ -200,7 +236,10 @@ def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> Run
 
 def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
     """Table, closing line, report path; the exit code."""
-    if run is not None and run.points_parquet.is_file():
+    if run is not None and run.journal.is_file():
+        if not run.report_md.is_file():  # the driver was ended before it came to this
+            merge(run)
+            write_report(run)
         print_points(run, console)
     if listener.outcome is not None:
         console.print(closing_line(listener.outcome), highlight=False, markup=False, soft_wrap=True)
@@ -208,7 +247,8 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
         console.print(f"raybench: {listener.error['message']}", style="red", markup=False, soft_wrap=True)
     ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
     if run is not None:
-        console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+        if run.report_md.is_file():
+            console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
         if not ended_well:
             console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
     told = listener.outcome or listener.error or {}
@@ -218,12 +258,11 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
     submission = jobs.Submission.load(runs_dir, run)
     auth.for_cluster(submission.token_env)
-    return jobs.connect(submission.address, None), submission
+    return jobs.connect(submission.address, submission.headers, submission.verify), submission
 
 
 def job_status(run: str, runs_dir: Path) -> str:
     """One line: the job's status, and where the run is by its last snapshot."""
-    from raybench.cluster.events import read_line
     from raybench.report.live import plain_line
 
     client, submission = _reconnect(run, runs_dir)
@@ -242,8 +281,6 @@ def job_status(run: str, runs_dir: Path) -> str:
 
 def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> None:
     """The job's own text; with `follow`, progress too, until it ends."""
-    from raybench.cluster.events import read_line
-
     client, submission = _reconnect(run, runs_dir)
     if follow:
         _follow(client, submission, console)

@@ -42,7 +42,7 @@ def local_ray() -> Iterator[str]:
 
     def answers(_process: LaunchedProcess) -> str | None:
         try:
-            connect(address, None)
+            connect(address)
         except ClusterError:
             return None
         return address

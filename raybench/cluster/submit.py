@@ -14,7 +14,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,6 @@ from raybench.errors import ClusterError, RunDirectoryError
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
-
-    from raybench.cluster.spec import ClusterSpec
 
 OnEvent = Callable[[dict[str, object]], None]
 OnText = Callable[[str], None]
@@ -48,6 +46,8 @@ class Submission:
     remote_run_path: str
     python: str
     token_env: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    verify: bool | str = True
 
     def save(self, runs_dir: Path) -> None:
         folder = runs_dir / SUBMISSIONS
@@ -67,18 +67,16 @@ class Submission:
             raise RunDirectoryError(f"no run {run_id} was submitted from {runs_dir}{text}") from None
 
 
-def connect(address: str, cluster: ClusterSpec | None) -> JobSubmissionClient:
+def connect(
+    address: str, headers: Mapping[str, str] | None = None, verify: bool | str = True
+) -> JobSubmissionClient:
     """A client of the Job API. Raises ClusterError with the way out when nothing answers there."""
     from ray.job_submission import JobSubmissionClient
 
     # Its notes about closed log connections are ours to judge, and would tear the progress display.
     logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
-    headers = None if cluster is None else dict(cluster.headers)
-    verify: bool | str = True
-    if cluster is not None:
-        verify = cluster.tls.ca_file or cluster.tls.verify
     try:
-        return JobSubmissionClient(address, headers=headers, verify=verify)
+        return JobSubmissionClient(address, headers=dict(headers or {}), verify=verify)
     except (ConnectionError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ClusterError(

@@ -258,7 +258,14 @@ def check_server(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.idle_known:
         yield Finding("idle_not_verified", "warning", "the engine gives no queue numbers: idle was not verified")
     before, after = evidence.before, evidence.after
-    if before.instance is not None and after.instance != before.instance:
+    if before.instance is not None and after.instance is None:
+        yield Finding(
+            "restart_not_excluded",
+            "void",
+            f"after the load the server did not say who it is (before: instance {before.instance}):"
+            " a restart during the point cannot be excluded",
+        )
+    elif before.instance is not None and after.instance != before.instance:
         yield Finding(
             "server_restarted",
             "void",
@@ -274,25 +281,26 @@ def check_server(evidence: Evidence) -> Iterator[Finding]:
     ours: dict[str, tuple[float, float]] = {
         # the server may or may not count what failed, so what is ours lies between two numbers
         "requests": (ok.num_rows, _total(rows, "tries")),
-        "input_tokens": (_total(ok, "input_tokens"), _total(rows, "input_tokens_asked") * 1.0),
-        "output_tokens": (_total(ok, "output_tokens"), _total(rows, "output_tokens_asked") * 1.0),
+        "input_tokens": (_total(ok, "input_tokens"), _total_of_tries(rows, "input_tokens_asked")),
+        "output_tokens": (_total(ok, "output_tokens"), _total_of_tries(rows, "output_tokens_asked")),
     }
-    for name, (least, most) in ours.items():
-        delta = deltas[name]
-        if delta is None:
+    for name, (least, bound) in ours.items():
+        delta, most = deltas[name], max(least, bound)
+        if delta is None or least <= delta <= most:
             continue
-        if delta > max(least, most):
+        counted = f"the server counted {delta:,.0f} {name.replace('_', ' ')}"
+        if delta > most:
             yield Finding(
                 "foreign_traffic",
                 "void",
-                f"foreign traffic: the server counted {delta:g} {name.replace('_', ' ')}, ours were {most:g}",
+                f"foreign traffic: {counted}, ours were {most:,.0f}",
                 {"counter": name, "server": delta, "ours": most},
             )
-        elif delta < least:
+        else:
             yield Finding(
                 "counters_behind",
                 "warning",
-                f"the server counted {delta:g} {name.replace('_', ' ')}, our records say {least:g}",
+                f"{counted}, our records say {least:,.0f}",
                 {"counter": name, "server": delta, "ours": least},
             )
     preemptions = max(_total(rows, "retractions"), counter_delta(evidence, "preemptions") or 0)
@@ -310,6 +318,8 @@ def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
     rows = evidence.requests
     sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
     if sent.num_rows == 0:
+        if rows.num_rows:
+            yield Finding("concurrency_not_verified", "void", "no record says when its request was sent")
         return
     level = evidence.point.concurrency
     starts, ends = sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()
@@ -318,12 +328,8 @@ def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
     share = course.share_at(level, Window(int(starts.min()), int(starts.max())))
     data = {"peak": course.peak, "share_at_level": share, "level": level}
     if course.peak != level:
-        yield Finding(
-            "concurrency_not_reached",
-            "void",
-            f"at most {course.peak} requests were in flight, asked {level}",
-            data,
-        )
+        code = "concurrency_not_reached" if (course.peak or 0) < level else "concurrency_exceeded"
+        yield Finding(code, "void", f"at most {course.peak} requests were in flight, asked {level}", data)
     elif share is not None and share < guards.in_flight_share_min:
         yield Finding(
             "concurrency_not_held",
@@ -358,6 +364,11 @@ def _ok(requests: pa.Table) -> pa.Table:
 
 def _total(rows: pa.Table, column: str) -> float:
     return float(pc.sum(rows[column]).as_py() or 0)
+
+
+def _total_of_tries(rows: pa.Table, column: str) -> float:
+    """A request that was sent twice may have been counted twice."""
+    return float(pc.sum(pc.multiply(rows[column], rows["tries"])).as_py() or 0)
 
 
 def _tiers(requests: pa.Table) -> dict[str, float | None]:

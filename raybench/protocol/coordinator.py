@@ -292,6 +292,7 @@ class Coordinator:
                 evidence = await self._evidence(attempt, target, observed)
                 verdict = judge(evidence, guards, attempts_left=left)
             except WindowsExhausted as error:
+                number = max(number - 1, 1)  # the attempt was never begun: the one before it is the last
                 verdict = _void(
                     "text_exhausted", f"not cold: no unused text is left for this server ({error})", verdict
                 )

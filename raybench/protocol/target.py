@@ -7,7 +7,7 @@ engine's last word. No call here generates a token.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http
 from raybench.errors import TargetError
@@ -34,6 +34,7 @@ class Target:
     controls: list[Http]
     clock: Clock
     sleep: Sleep
+    _with_queue_numbers: set[int] = field(default_factory=set)
 
     async def wait_alive(self, timeout_s: float) -> None:
         """Until the passive probe answers on every URL."""
@@ -46,16 +47,23 @@ class Target:
             await self._until(look, "alive", timeout_s, POLL_S)
 
     async def wait_idle(self, timeout_s: float, stable_s: float) -> bool:
-        """Until running = queued = 0 on every URL for `stable_s`; False when the engine cannot tell."""
+        """Until running = queued = 0 on every URL for `stable_s`; False when the engine cannot tell.
+
+        An engine that could tell before and now does not is busy, not one that cannot.
+        """
         idle_since_ns: int | None = None
         known = True
 
         async def look() -> str | None:
             nonlocal idle_since_ns, known
             busy = []
-            for http in self.controls:
+            for index, http in enumerate(self.controls):
                 state = await self.engine.queue(http)
-                if state is None:
+                if state is not None:
+                    self._with_queue_numbers.add(index)
+                if state is None and index in self._with_queue_numbers:
+                    busy.append("no answer about its queue")
+                elif state is None:
                     known = False
                 elif not state.idle:
                     busy.append(f"running {state.running}, queued {state.queued}")
@@ -95,11 +103,13 @@ class Target:
         return last
 
     async def view(self) -> ServerView:
-        """Identity and counters now, counters summed over the URLs."""
-        facts = await self.facts()
+        """Identity and counters now: all instances together, counters summed over the URLs."""
+        instances = [(await self.engine.facts(http)).instance for http in self.controls]
+        known_instances = [instance for instance in instances if instance is not None]
+        instance = "+".join(known_instances) if len(known_instances) == len(instances) else None
         scrapes = [await self.engine.scrape(http) for http in self.controls]
         known = [scrape[0] for scrape in scrapes if scrape is not None]
-        return ServerView(facts.instance, _sum(known) if len(known) == len(scrapes) else None)
+        return ServerView(instance, _sum(known) if len(known) == len(scrapes) else None)
 
     async def view_after(self, before: ServerView, requests: int, settle_s: float) -> ServerView:
         """`view`, once the counters have caught up with `requests` or `settle_s` are over.

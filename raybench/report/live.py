@@ -94,7 +94,8 @@ def panel(snapshot: Snapshot) -> Group:
     if snapshot["attempt"] > 1:
         where.append(f"  attempt {snapshot['attempt']}", style="yellow")
     where.append(f"  {snapshot['step']}", style="cyan")
-    head.add_row(where, f"point {snapshot['points_done'] + 1} of {snapshot['points_total']}")
+    number = min(snapshot["points_done"] + 1, snapshot["points_total"])
+    head.add_row(where, f"point {number} of {snapshot['points_total']}")
     numbers = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         numbers.add_column(no_wrap=True)

@@ -187,18 +187,18 @@ def test_a_client_that_goes_away_while_it_waits_for_a_plain_answer_ends_its_requ
 
 
 def test_an_abort_by_id_ends_the_stream_with_an_abort_event(url: str) -> None:
-    async def abort(session: aiohttp.ClientSession) -> tuple[int, dict[str, Any]]:
-        async with long_stream(session, "to-abort-01", 5) as response:
-            async with session.post("/abort_request", json={"rid": "to-abort-99"}) as reply:
-                assert (reply.status, await reply.read()) == (200, b"")
-            async with session.post("/abort_request", json={"rid": "to-abort-01"}) as reply:
-                status = reply.status
-            rest = await response.read()
-        return status, events(b"data: " + rest.rpartition(b"\n\ndata: {")[2].join([b"{", b""]))[-1]
+    async def abort(session: aiohttp.ClientSession) -> list[dict[str, Any]]:
+        data = body(5, output=30_000, rid="to-abort-01")
+        async with session.post("/generate", json=data) as response:
+            first = await response.content.readany()
+            for rid in ("to-abort-99", "to-abort-01"):
+                async with session.post("/abort_request", json={"rid": rid}) as reply:
+                    assert (reply.status, await reply.read()) == (200, b"")
+            return events(first + await response.read())
 
-    status, last = talk(url, abort)
-    assert status == 200
-    assert last["meta_info"]["finish_reason"]["type"] == "abort"
+    reasons = [event["meta_info"]["finish_reason"] for event in talk(url, abort)]
+    assert reasons[-1]["type"] == "abort"
+    assert set(reasons[:-1]) == {None}
 
 
 def test_a_request_id_that_is_in_use_is_refused(url: str) -> None:

@@ -1,0 +1,120 @@
+"""Ray nodes that a test starts for itself, as an operator would: `ray start`, token, ports, private folder."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray_product import LIMIT_S, environment
+
+from raybench.deploy.process import LaunchedProcess, LogPattern
+
+OBJECT_STORE_BYTES = 100_000_000
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True)
+class OwnRay:
+    """A head node. gcs: what `ray start --address` and RAY_ADDRESS take. job_api: the dashboard."""
+
+    gcs: str
+    job_api: str
+    token: str
+    folder: Path
+    process: LaunchedProcess
+
+    @property
+    def outside(self) -> dict[str, str]:
+        """Environment of a command that reaches the cluster by its Job API."""
+        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+
+    @property
+    def inside(self) -> dict[str, str]:
+        """Environment of a driver."""
+        return {**self.outside, "RAY_ADDRESS": self.gcs, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+    def actors(self, state: str = "ALIVE") -> list[dict[str, Any]]:
+        """What `ray list actors` says."""
+        answer = self.get(f"/api/v0/actors?limit=1000&filter_keys=state&filter_predicates=%3D&filter_values={state}")
+        found: list[dict[str, Any]] = answer["data"]["result"]["result"]
+        return found
+
+    def job(self, submission_id: str) -> dict[str, Any]:
+        job: dict[str, Any] = self.get(f"/api/jobs/{submission_id}")
+        return job
+
+    def get(self, path: str) -> Any:
+        asked = urllib.request.Request(self.job_api + path, headers={"Authorization": f"Bearer {self.token}"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(asked, timeout=30) as answer:
+            return json.load(answer)
+
+
+@contextmanager
+def head(
+    address: str = "127.0.0.1",
+    *,
+    prefix: Sequence[str] = (),
+    resources: Mapping[str, int] | None = None,
+    token: str | None = None,
+) -> Iterator[OwnRay]:
+    """A head node with a dashboard on `address`; it ends with the block."""
+    token = token or secrets.token_hex(16)
+    gcs, dashboard, agent, client = free_ports(4)
+    options = ["--head", f"--port={gcs}", "--include-dashboard=true", f"--dashboard-host={address}"]
+    options += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
+    options += [f"--ray-client-server-port={client}"]
+    with _node(address, options, prefix, resources, token) as (process, folder):
+        yield OwnRay(f"{address}:{gcs}", f"http://{address}:{dashboard}", token, folder, process)
+
+
+@contextmanager
+def worker(
+    cluster: OwnRay, address: str, *, prefix: Sequence[str] = (), resources: Mapping[str, int] | None = None
+) -> Iterator[LaunchedProcess]:
+    """One more node of `cluster`; it ends with the block."""
+    with _node(address, [f"--address={cluster.gcs}"], prefix, resources, cluster.token) as (process, _):
+        yield process
+
+
+@contextmanager
+def _node(
+    address: str,
+    options: Sequence[str],
+    prefix: Sequence[str],
+    resources: Mapping[str, int] | None,
+    token: str,
+) -> Iterator[tuple[LaunchedProcess, Path]]:
+    folder = Path(tempfile.mkdtemp(prefix="rbt", dir="/tmp"))  # short: sockets in it have a limited path
+    command = [*prefix, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options]
+    command += [f"--node-ip-address={address}", f"--temp-dir={folder}", "--disable-usage-stats"]
+    command += ["--num-cpus=1", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
+    command += ["--min-worker-port=0", "--max-worker-port=0", f"--resources={json.dumps(dict(resources or {}))}"]
+    variables = {**environment(folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    variables |= {"RAY_TMPDIR": str(folder), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(address != "127.0.0.1"))}
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        process = LaunchedProcess.start(
+            command, log_path=folder / "start.log", env=variables, grace_s=GRACE_S, name=f"Ray on {address}"
+        )
+        stack.callback(process.stop)
+        process.wait_ready(LogPattern("This command will now block forever"), LIMIT_S)
+        yield process, folder
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
