@@ -16,7 +16,7 @@ demo-always-hit: setup ## a server that always reports hits: stops with exit 1 a
 	$(BIN)/raybench submit scenarios/demo_always_hit.yaml; test $$? -eq 1
 
 demo-real: setup ## the main job on a real SGLang server with a tiny model, on the CPU
-	$(BIN)/python engines/real.py demo
+	$(BIN)/python tools/engines/real_engines.py demo
 
 setup: $(STAMP)
 

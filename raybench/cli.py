@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 import raybench
-from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError
+from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 
 if TYPE_CHECKING:
     from raybench.cluster.spec import ClusterSpec
@@ -90,12 +90,15 @@ def submit(
     Without --address and --cluster a local Ray is started for the run.
     """
     from raybench.cluster import auth
+    from raybench.records.rundir import RunDirectory
 
     spec = _cluster(cluster)
     if address is not None and spec is not None:
         raise ConfigError("options", "--address and --cluster name two clusters; give one")
     source, base, loaded = _scenario_to_run(scenario, resume, spec)
     if address is None and spec is None:
+        if resume is not None:
+            RunDirectory(resume).require()
         auth.for_own_ray()
     else:
         auth.for_cluster(None if spec is None else spec.token_env)
@@ -242,14 +245,19 @@ def export(run: RunPath) -> None:
     export_run(run.expanduser(), lambda line: print(line, flush=True))
 
 
-@app.callback()
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.", is_eager=True)] = False,
-) -> None:
-    """Saturation tests of LLM serving engines whose every number is valid or void."""
-    if version:
+def _show_version(asked: bool) -> None:
+    if asked:
         out.print(f"raybench {raybench.__version__}", highlight=False)
         raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    """Saturation tests of LLM serving engines whose every number is valid or void."""
 
 
 def _load(path: Path, cluster: ClusterSpec | None) -> Scenario:
@@ -287,13 +295,21 @@ def _scenario_to_run(
         raise ConfigError(
             "options", ConfigProblem("nothing to run", way_out="name a scenario file, or --resume RUN")
         )
+    from pydantic import ValidationError
+
     from raybench.records.rundir import RunDirectory
     from raybench.scenario.schema import Scenario
 
-    directory = RunDirectory(resume)
-    manifest = directory.read_manifest()
-    folder = Path(manifest["base"])
-    return manifest["scenario_source"], folder, Scenario.model_validate(manifest["scenario"])
+    manifest = RunDirectory(resume).read_manifest()
+    try:
+        scenario = Scenario.model_validate(manifest["scenario"])
+        return str(manifest["scenario_source"]), Path(manifest["base"]), scenario
+    except (KeyError, TypeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunDirectoryError(
+            f"{resume}: its manifest is not one of this version of raybench ({reason});"
+            " name the scenario file as well, or start a new run"
+        ) from None
 
 
 def _asked_limits(scenario: Scenario) -> dict[str, Limits]:
@@ -312,7 +328,7 @@ def _end(code: int) -> NoReturn:
 def main(arguments: list[str] | None = None) -> None:
     """The process: run a command, explain a RaybenchError, end with its exit code."""
     try:
-        app(arguments, standalone_mode=True)
+        app(arguments, prog_name="raybench", standalone_mode=True)
     except RaybenchError as error:
         err.print(f"raybench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(error.exit_code)

@@ -23,7 +23,7 @@ from raybench.protocol.coordinator import Outcome, limits_of
 from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
-from raybench.report.terminal import print_points
+from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario
 
@@ -102,13 +102,6 @@ def _carry_out(
         if run.journal.exists():
             merge(run)
             write_report(run)
-
-
-def closing_line(outcome: dict[str, object]) -> str:
-    """How the run ended, in one line."""
-    counts = ", ".join(f"{outcome[name]} {name}" for name in ("accepted", "void", "skipped", "missing"))
-    line = f"{outcome['status']}: {counts}"
-    return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
 def _say(kind: str, **fields: object) -> None:

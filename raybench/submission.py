@@ -21,7 +21,6 @@ from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
 from raybench.cluster.package import PACKAGE_BYTES_MAX, stage
 from raybench.cluster.spec import ClusterSpec
-from raybench.driver import closing_line
 from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_NOT_ALL_VALID,
@@ -33,7 +32,7 @@ from raybench.errors import (
 )
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
-from raybench.report.terminal import print_points
+from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Scenario
 
@@ -237,7 +236,7 @@ def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> Run
 def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
     """Table, closing line, report path; the exit code."""
     if run is not None and run.journal.is_file():
-        if not run.report_md.is_file():  # the driver was ended before it came to this
+        if listener.outcome is None:  # the driver may have been ended before it came to this
             merge(run)
             write_report(run)
         print_points(run, console)

@@ -8,6 +8,7 @@ and unpacks it.
 from __future__ import annotations
 
 import base64
+import binascii
 import hashlib
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ from raybench.cluster.events import event_line
 from raybench.errors import ClusterError, RunDirectoryError
 
 PIECE_BYTES = 256 * 1024
+DAMAGED = "the run directory came back damaged; fetch it again with `raybench fetch`"
 
 
 def export(run_path: Path, write: Callable[[str], object]) -> None:
@@ -47,15 +49,18 @@ class Importer:
         self.complete = False
 
     def take(self, event: dict[str, object]) -> None:
-        """Raises ClusterError for a missing piece or a wrong digest."""
+        """Raises ClusterError for a missing or damaged piece and for a wrong digest."""
         if "sha256" in event:
             if event["pieces"] != self._next or event["sha256"] != self._digest.hexdigest():
-                raise ClusterError("the run directory came back damaged; fetch it again with `raybench fetch`")
+                raise ClusterError(DAMAGED)
             self.complete = True
             return
         if event["number"] != self._next:
             return
-        piece = base64.b64decode(str(event["data"]))
+        try:
+            piece = base64.b64decode(str(event["data"]), validate=True)
+        except binascii.Error:
+            raise ClusterError(DAMAGED) from None
         self._digest.update(piece)
         self._packed.write(piece)
         self._next += 1

@@ -40,44 +40,53 @@ class Layout:
 def lay_out(nodes: Sequence[Node], own_node_id: str, placement: Placement, load: Load) -> Layout:
     """Choose nodes by resource and label.
 
-    Raises ClusterError with what was asked, what there is, and the way out.
+    Raises ClusterError with all that was asked and is not there, and the way out.
     """
     target = _target(nodes, own_node_id, placement)
-    able = [n for n in nodes if _carries(n, placement.client_resource, placement.client_labels)]
-    if placement.client_resource is None and not placement.client_labels:
-        # Load beside the engine would disturb what is measured, so its node is used only if alone.
-        others = [n for n in able if n.node_id != target.node_id]
-        able = others if others and _names_target(placement) else able
-    able.sort(key=lambda n: n.address)
-    notes: list[str] = []
-    wanted = load.client_nodes if load.client_nodes is not None else len(able)
-    if not able or len(able) < wanted:
-        least = load.client_nodes_min if load.client_nodes_min is not None else wanted
-        if not able or len(able) < least:
-            kind = _describe(placement.client_resource, placement.client_labels)
-            raise ClusterError(
-                f"asked {max(wanted, 1)} client nodes{kind}, {len(able)} available;"
-                " start more nodes with `ray start`, or lower load.client_nodes or set load.client_nodes_min"
-            )
+    able = _able(nodes, target, placement)
+    wanted = load.client_nodes if load.client_nodes is not None else max(len(able), 1)
+    least = load.client_nodes_min if load.client_nodes_min is not None else wanted
+    problems = [] if target is not None else [_missing_target(nodes, placement)]
+    if len(able) < least:
+        kind = _describe(placement.client_resource, placement.client_labels)
+        problems.append(
+            f"asked {wanted} client nodes{kind}, {len(able)} available;"
+            " start more nodes with `ray start`, or lower load.client_nodes or set load.client_nodes_min"
+        )
+    if target is None or problems:
+        raise ClusterError("\n".join(problems))
+    notes = []
+    if len(able) < wanted:
         notes.append(f"asked {wanted} client nodes, goes on with {len(able)} (load.client_nodes_min {least})")
     return Layout(tuple(able[:wanted]), target, tuple(notes))
 
 
-def _target(nodes: Sequence[Node], own_node_id: str, placement: Placement) -> Node:
+def _able(nodes: Sequence[Node], target: Node | None, placement: Placement) -> list[Node]:
+    """Nodes that may carry load, by address."""
+    able = [n for n in nodes if _carries(n, placement.client_resource, placement.client_labels)]
+    if placement.client_resource is None and not placement.client_labels and _names_target(placement):
+        # Load beside the engine would disturb what is measured, so its node is used only if alone.
+        able = [n for n in able if n is not target] or able
+    return sorted(able, key=lambda n: n.address)
+
+
+def _target(nodes: Sequence[Node], own_node_id: str, placement: Placement) -> Node | None:
+    if _names_target(placement):
+        fitting = [n for n in nodes if _carries(n, placement.target_resource, placement.target_labels)]
+    else:
+        fitting = [n for n in nodes if n.node_id == own_node_id]
+    return min(fitting, key=lambda n: n.address, default=None)
+
+
+def _missing_target(nodes: Sequence[Node], placement: Placement) -> str:
     if not _names_target(placement):
-        own = [n for n in nodes if n.node_id == own_node_id]
-        if not own:
-            raise ClusterError("the coordinator's own node is not in the cluster's node list")
-        return own[0]
-    fitting = [n for n in nodes if _carries(n, placement.target_resource, placement.target_labels)]
-    if not fitting:
-        kind = _describe(placement.target_resource, placement.target_labels)
-        raise ClusterError(
-            f"the target host{kind} is not in the cluster ({len(nodes)} nodes: "
-            f"{', '.join(sorted(n.title for n in nodes))}); join it with `ray start --address HEAD:6379"
-            f" --num-cpus 1 --num-gpus 0{_start_options(placement)}`"
-        )
-    return min(fitting, key=lambda n: n.address)
+        return "the coordinator's own node is not in the cluster's node list"
+    kind = _describe(placement.target_resource, placement.target_labels)
+    return (
+        f"the target host{kind} is not in the cluster ({len(nodes)} nodes: "
+        f"{', '.join(sorted(n.title for n in nodes))}); join it with `ray start --address HEAD:6379"
+        f" --num-cpus 1 --num-gpus 0{_start_options(placement)}`"
+    )
 
 
 def _names_target(placement: Placement) -> bool:

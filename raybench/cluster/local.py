@@ -19,8 +19,8 @@ from raybench.deploy.process import LaunchedProcess
 from raybench.errors import ClusterError, TargetError
 
 START_TIMEOUT_S = 90.0
-#: Ray ends its processes one after the other.
-GRACE_S = 10.0
+#: Ray's own orderly end takes ten seconds, and nothing of ours is left to save when it begins.
+GRACE_S = 1.0
 
 
 @contextmanager

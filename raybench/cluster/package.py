@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import ValidationError
 
 import raybench
 from raybench.cluster.spec import PACKAGE_BYTES_MAX
@@ -37,38 +40,61 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
 
     Raises ConfigError when the package would be too large, naming its largest parts.
     """
+    corpus = None if base is None else _corpus_to_take(scenario, base)
     if ship_source:
         ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
         shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
-    if base is not None:
-        scenario = _with_corpus(scenario, base, folder)
+    if corpus is not None:
+        path = f"{CORPUS_FOLDER}/{corpus.name}"
+        scenario = scenario.model_copy(update={"corpus": scenario.corpus.model_copy(update={"path": path})})
     (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
     sizes = {entry.name: _size(entry) for entry in folder.iterdir()}
+    if corpus is not None:
+        sizes[CORPUS_FOLDER] = _size(corpus)
+    _refuse_too_large(sizes, bytes_max)
+    if corpus is not None:
+        _copy(corpus, folder / CORPUS_FOLDER)
+    return Package(folder, SCENARIO_FILE, sum(sizes.values()))
+
+
+def _refuse_too_large(sizes: Mapping[str, int], bytes_max: int) -> None:
     total = sum(sizes.values())
-    if total > bytes_max:
-        largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
-        raise ConfigError(
-            "package",
-            ConfigProblem(
-                f"the upload would have {total:,} bytes, the limit is {bytes_max:,}"
-                f" (largest: {', '.join(f'{name} {size:,}' for name, size in largest)})",
-                way_out="put a large corpus on the coordinator's node and name it by its absolute path",
-            ),
-        )
-    return Package(folder, SCENARIO_FILE, total)
+    if total <= bytes_max:
+        return
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+    raise ConfigError(
+        "package",
+        ConfigProblem(
+            f"the upload would have {total:,} bytes, the limit is {bytes_max:,}"
+            f" (largest: {', '.join(f'{name} {size:,}' for name, size in largest)})",
+            way_out="put a large corpus on the coordinator's node and name it by its absolute path",
+        ),
+    )
 
 
 def read_staged(path: Path) -> Scenario:
-    """The scenario of a staged file, as `stage` wrote it."""
-    return Scenario.model_validate_json(path.read_text())
+    """The scenario of a staged file, as `stage` wrote it. Raises ConfigError for anything else."""
+    try:
+        return Scenario.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        problem = ConfigProblem(
+            f"not a scenario that this version of raybench has staged: {first['msg']}",
+            path=where,
+            way_out="write scenarios as YAML",
+        )
+        raise ConfigError(str(path), problem) from None
 
 
-def _with_corpus(scenario: Scenario, base: Path, folder: Path) -> Scenario:
-    """Take a corpus along that is named relative to the scenario; an absolute path is the cluster's."""
+def _corpus_to_take(scenario: Scenario, base: Path) -> Path | None:
+    """A corpus that is named relative to the scenario travels; an absolute path is the cluster's."""
     path = scenario.corpus.path
     if path is None or Path(path).is_absolute():
-        return scenario
-    source = base / path
+        return None
+    source = (base / path).resolve()
     if not source.exists():
         raise ConfigError(
             "corpus",
@@ -79,14 +105,15 @@ def _with_corpus(scenario: Scenario, base: Path, folder: Path) -> Scenario:
                 way_out="correct the path, or write an absolute one that exists on the coordinator's node",
             ),
         )
-    target = folder / CORPUS_FOLDER / source.name
-    target.parent.mkdir()
+    return source
+
+
+def _copy(source: Path, folder: Path) -> None:
+    folder.mkdir()
     if source.is_dir():
-        shutil.copytree(source, target)
+        shutil.copytree(source, folder / source.name)
     else:
-        shutil.copy2(source, target)
-    corpus = scenario.corpus.model_copy(update={"path": f"{CORPUS_FOLDER}/{source.name}"})
-    return scenario.model_copy(update={"corpus": corpus})
+        shutil.copy2(source, folder / source.name)
 
 
 def _size(path: Path) -> int:

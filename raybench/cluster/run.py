@@ -94,7 +94,7 @@ def drive(
     Raises what the coordinator could not do as the RaybenchError that it is.
     """
     targets = [arm.url or f"sim:{run_id}:{name}" for name, arm in scenario.arms.items()]
-    refuse_second_run(targets, force=force)
+    refuse_second_run(run_id, targets, force=force)
     own = ray.get_runtime_context().get_node_id()
     node = next(node for node in live_nodes() if node.node_id == own)
     coordinator = pinned(
@@ -147,38 +147,44 @@ def _stop_on_signal(coordinator: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def refuse_second_run(targets: list[str], *, force: bool) -> None:
-    """No two loads on one server (case O-R2).
+def refuse_second_run(run_id: str, targets: list[str], *, force: bool) -> None:
+    """No two loads on one server (case O-R2), and no run twice at a time.
 
-    An actor under our name that answers is a running run; one that does not is a leftover and removed.
-    Raises ClusterError with the other run's id.
+    A coordinator lives as long as its driver, so one that lives is a running run; an actor under our name
+    that is no coordinator is a leftover and removed. Raises ClusterError with the other run's id.
     """
     for entry in list_named_actors(all_namespaces=True):
         if not entry["name"].startswith(NAME_PREFIX):
             continue
+        other_id = entry["name"].removeprefix(NAME_PREFIX)
         try:
             actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
         except ValueError:
             continue  # it ended meanwhile
-        other = _description(actor)
-        if other is None:
+        loaded = _loaded_by(actor, targets)
+        if loaded is None:
             ray.kill(actor)
             continue
-        shared = sorted(set(targets) & set(other["targets"]))
+        if other_id == run_id:
+            raise ClusterError(f"run {run_id} is under way; follow it with `raybench logs --follow {run_id}`")
+        shared = sorted(set(targets) & set(loaded))
         if shared and not force:
             raise ClusterError(
-                f"run {other['run_id']} is loading {', '.join(shared)} right now; two loads on one server spoil"
-                f" both: wait for it, end it with `raybench stop {other['run_id']}`, or insist with --force"
+                f"run {other_id} is loading {', '.join(shared)} right now; two loads on one server spoil"
+                f" both: wait for it, end it with `raybench stop {other_id}`, or insist with --force"
             )
 
 
-def _description(actor: Any) -> dict[str, Any] | None:
-    """What a coordinator says of itself; None when the actor is no living coordinator of ours."""
+def _loaded_by(actor: Any, targets: list[str]) -> list[str] | None:
+    """The targets of a living coordinator; None when the actor is none. One that is too busy to answer
+    may be loading any of ours."""
     try:
         told: dict[str, Any] = ray.get(actor.describe.remote(), timeout=DESCRIBE_TIMEOUT_S)
-    except (AttributeError, GetTimeoutError, RayError):
+    except GetTimeoutError:
+        return targets
+    except (AttributeError, RayError):
         return None
-    return told
+    return list(told["targets"])
 
 
 @contextmanager

@@ -71,13 +71,14 @@ def connect(
     address: str, headers: Mapping[str, str] | None = None, verify: bool | str = True
 ) -> JobSubmissionClient:
     """A client of the Job API. Raises ClusterError with the way out when nothing answers there."""
+    from ray.exceptions import RayError
     from ray.job_submission import JobSubmissionClient
 
     # Its notes about closed log connections are ours to judge, and would tear the progress display.
     logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
     try:
         return JobSubmissionClient(address, headers=dict(headers or {}), verify=verify)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ClusterError(
             f"no Ray Job API at {address}: {first}; the address is the dashboard's, as http://head:8265, and a"

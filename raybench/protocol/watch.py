@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 
 from raybench.monitors.server import ServerSampler
@@ -44,7 +45,8 @@ class ServerWatch:
     ) -> None:
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            with suppress(asyncio.CancelledError):
+                await self._task  # a bug of the sampler comes up here
         self._files.append(self._path, self._encoder.close())
         self._files.close(self._path)
 

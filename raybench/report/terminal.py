@@ -10,12 +10,21 @@ from raybench.report.source import read_source
 from raybench.report.text import ENGLISH, Text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
     from rich.table import Table as RichTable
 
     from raybench.records.rundir import RunDirectory
 
 _STYLES = {"accepted": "green", "void": "red", "skipped": "yellow", None: "yellow"}
+
+
+def closing_line(outcome: Mapping[str, object]) -> str:
+    """How a run ended, in one line, from the fields of its outcome."""
+    counts = ", ".join(f"{outcome[name]} {name}" for name in ("accepted", "void", "skipped", "missing"))
+    line = f"{outcome['status']}: {counts}"
+    return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
 def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> None:

@@ -20,7 +20,7 @@ from ray_product import LIMIT_S, environment
 from raybench.deploy.process import LaunchedProcess, LogPattern
 
 OBJECT_STORE_BYTES = 100_000_000
-GRACE_S = 5.0
+GRACE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,9 @@ class OwnRay:
 
     def actors(self, state: str = "ALIVE") -> list[dict[str, Any]]:
         """What `ray list actors` says."""
-        answer = self.get(f"/api/v0/actors?limit=1000&filter_keys=state&filter_predicates=%3D&filter_values={state}")
+        answer = self.get(
+            f"/api/v0/actors?limit=1000&filter_keys=state&filter_predicates=%3D&filter_values={state}"
+        )
         found: list[dict[str, Any]] = answer["data"]["result"]["result"]
         return found
 
@@ -54,10 +56,13 @@ class OwnRay:
         return job
 
     def get(self, path: str) -> Any:
-        asked = urllib.request.Request(self.job_api + path, headers={"Authorization": f"Bearer {self.token}"})
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(asked, timeout=30) as answer:
-            return json.load(answer)
+        return get_json(self.job_api + path, {"Authorization": f"Bearer {self.token}"})
+
+
+def get_json(url: str, headers: Mapping[str, str] | None = None) -> Any:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=30) as answer:
+        return json.load(answer)
 
 
 @contextmanager

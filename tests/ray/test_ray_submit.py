@@ -1,11 +1,8 @@
 """`raybench submit` without a cluster: one command, a Ray of its own, a complete run directory, nothing left."""
 
 import json
-import os
-import re
 from pathlib import Path
 
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import ray_product as product
@@ -62,7 +59,6 @@ def test_one_command_leaves_a_complete_run_directory_and_nothing_else(tmp_path: 
     assert pq.read_table(run.server_parquet).num_rows > 0
     assert pq.read_table(run.worker_parquet).num_rows > 0
     assert len(json.loads(run.report_json.read_text())["points"]) == 3
-
 
     assert_journal_tells_the_procedure(run)
 

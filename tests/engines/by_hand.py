@@ -1,0 +1,110 @@
+"""Single requests and control calls to a real engine through raybench's own client, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from real_engines import Server
+
+from raybench.corpus.tokens import load_corpus, render_ids
+from raybench.engines import ENGINES
+from raybench.engines.contract import Engine, Http, RequestShape
+from raybench.load.client import LoadClient, record
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint, Order
+from raybench.records.clock import SystemClock
+from raybench.records.schema import REQUESTS
+from raybench.scenario.schema import Corpus, RequestLimits, SyntheticCorpus
+
+Row = dict[str, Any]
+
+VOCABULARY = 2048
+LIMIT_S = 60.0
+POLL_S = 0.1
+
+
+class Hand:
+    """Sends requests to one engine. Each `seed` is a text of its own; the same seed is the same text again."""
+
+    def __init__(self, server: Server, control: Http) -> None:
+        self.engine: Engine = ENGINES[server.engine]
+        self.control = control
+        self._endpoint = Endpoint(server.url, server.engine)
+
+    async def ask(self, shape: RequestShape, seed: int, count: int = 1) -> list[Row]:
+        """`count` requests at once, each with its own part of the text; their records."""
+        order = self._order(shape, seed, count)
+        template = self.engine.template(shape)
+        tokens = count * shape.input_tokens
+        corpus = load_corpus(
+            Corpus(synthetic=SyntheticCorpus(tokens=tokens, vocabulary=VOCABULARY, seed=seed)), base=None
+        )
+        rendered = render_ids(corpus.ids) if template.prompt == "ids" else corpus.text
+        client = LoadClient(order, SystemClock())
+
+        async def one(ticket: int) -> Row:
+            start = int(order.windows[ticket])
+            body = template.render(order.rid(ticket), rendered.slice(start, start + shape.input_tokens))
+            decoder = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max)
+            return record(order, "hand", ticket, await client.send(template.path, body, decoder))
+
+        tasks = [asyncio.ensure_future(one(ticket)) for ticket in range(count)]
+        try:
+            return await asyncio.gather(*tasks)
+        except asyncio.CancelledError:  # as in a worker: connections are closed, and each has its record
+            return [await task for task in tasks]
+        finally:
+            await client.close()
+
+    def rid(self, shape: RequestShape, seed: int) -> str:
+        """What the first request of `ask` is called."""
+        return self._order(shape, seed, 1).rid(0)
+
+    async def flush(self) -> None:
+        """Until the engine says that it did it: right after a stream's end it may not be idle yet."""
+
+        async def flushed() -> bool:
+            return (await self.engine.flush(self.control, timeout_s=10)).accepted
+
+        await until(flushed, "flushed")
+
+    async def running(self) -> bool:
+        state = await self.engine.queue(self.control)
+        assert state is not None
+        return state.running > 0
+
+    async def idle(self) -> bool:
+        state = await self.engine.queue(self.control)
+        assert state is not None
+        return state.idle
+
+    def _order(self, shape: RequestShape, seed: int, count: int) -> Order:
+        windows = np.arange(count, dtype=np.int64) * shape.input_tokens
+        limits = RequestLimits()
+        prefix = f"rb-hand-{seed:05d}"
+        return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, limits, count, windows, prefix)
+
+
+@asynccontextmanager
+async def hand(server: Server) -> AsyncIterator[Hand]:
+    control = ControlClient(Endpoint(server.url, server.engine))
+    try:
+        yield Hand(server, control)
+    finally:
+        await control.close()
+
+
+async def until(look: Callable[[], Awaitable[bool]], what: str) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not await look():
+            await asyncio.sleep(POLL_S)
+
+
+def table(rows: list[Row]) -> pa.Table:
+    """Records as the checks read them."""
+    return pa.Table.from_pylist(rows, schema=REQUESTS)

@@ -1,0 +1,163 @@
+"""What the real engines answer to single requests, as raybench's client records it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from by_hand import Row, hand, table, until
+from conftest import CONTEXT, Start
+
+from raybench.engines.contract import RequestShape
+from raybench.protocol.checks import Evidence, ServerView, check_lengths
+from raybench.scenario.plan import Point
+
+ENGINES = ("sglang", "llamacpp", "vllm")
+ROUTES = [("sglang", "generate"), *((engine, route) for engine in ENGINES for route in ("completions", "chat"))]
+
+
+def shape(route: str = "completions", **changes: Any) -> RequestShape:
+    return RequestShape(**{"route": route, "input_tokens": 200, "output_tokens": 12, **changes})
+
+
+def ask(start: Start, engine: str, what: RequestShape, seed: int, count: int = 1) -> list[Row]:
+    async def go() -> list[Row]:
+        async with hand(start(engine)) as one:
+            return await one.ask(what, seed, count)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("engine", "route"), ROUTES)
+def test_every_route_brings_the_servers_counts(engine: str, route: str, stream: bool, start: Start) -> None:
+    server = start(engine)
+    before = server.tally()
+    rows = ask(
+        start, engine, shape(route, stream=stream), seed=100 + 2 * ROUTES.index((engine, route)) + stream, count=3
+    )
+    counted = server.tally().since(before)
+    for row in rows:
+        assert (row["outcome"], row["tokens_source"], row["finish_reason"]) == ("ok", "server", "length"), row
+        assert row["output_tokens"] == 12
+        assert row["cached_tokens"] is not None
+        if route == "chat":  # the template adds its own tokens
+            assert row["input_tokens"] > 200
+        else:
+            assert row["input_tokens"] == 200
+        if stream:
+            assert row["sent_ns"] <= row["first_token_ns"] <= row["last_token_ns"] <= row["end_ns"]
+            assert len(row["chunk_ns"]) == len(row["chunk_tokens"]) <= 12
+            assert row["done_marker"] is True
+    assert counted.requests in (3, None)
+    assert counted.input_tokens == sum(row["input_tokens"] for row in rows)
+    assert counted.output_tokens == 3 * 12
+    assert counted.cached_tokens == sum(row["cached_tokens"] for row in rows)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_repeat_is_a_hit_until_the_flush(engine: str, start: Start) -> None:
+    what = shape(input_tokens=1000)
+
+    async def go() -> list[int]:
+        async with hand(start(engine)) as one:
+            cached = []
+            for flush in (True, False, True):
+                if flush:
+                    await one.flush()
+                cached += [row["cached_tokens"] for row in await one.ask(what, seed=200)]
+            return cached
+
+    first, again, after_flush = asyncio.run(go())
+    assert (first, after_flush) == (0, 0)
+    assert again == {"sglang": 999, "llamacpp": 999, "vllm": 896}[engine]  # vLLM's blocks hold 128 tokens
+
+
+@pytest.mark.parametrize(
+    ("engine", "outcome", "error_class"),
+    [
+        ("sglang", "engine_error", "engine_400"),  # on a stream, an event of an answer with status 200
+        ("llamacpp", "http_error", "http_400"),
+        ("vllm", "http_error", "http_400"),
+    ],
+)
+def test_input_beyond_the_context_is_a_failed_request(
+    engine: str, outcome: str, error_class: str, start: Start
+) -> None:
+    route = "generate" if engine == "sglang" else "completions"
+    [row] = ask(start, engine, shape(route, input_tokens=CONTEXT + 100), seed=300)
+    assert (row["outcome"], row["error_class"]) == (outcome, error_class), row
+    assert str(CONTEXT) in row["error_message"]
+    assert (row["output_tokens"], row["partial_output_tokens"]) == (0, 0)
+    assert row["first_token_ns"] is None
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_answer_clipped_at_the_context_is_caught_by_its_length(engine: str, start: Start) -> None:
+    """No engine says that it clipped: the finish reason is `length` as ever."""
+    route = "generate" if engine == "sglang" else "completions"
+    what = shape(route, input_tokens=CONTEXT - 96, output_tokens=400)
+    rows = ask(start, engine, what, seed=400)
+    assert rows[0]["outcome"] == "ok", rows
+    assert rows[0]["finish_reason"] == "length"
+    assert 0 < rows[0]["output_tokens"] <= 96
+    [finding] = check_lengths(evidence(rows))
+    assert (finding.code, finding.severity) == ("output_length_differs", "void")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_closed_connection_leaves_no_ghost(engine: str, start: Start) -> None:
+    server = start(engine)
+    what = shape("generate" if engine == "sglang" else "completions", output_tokens=3800)
+
+    async def go() -> list[Row]:
+        async with hand(server) as one:
+            asking = asyncio.ensure_future(one.ask(what, seed=500, count=2))
+            await until(one.running, "running")
+            asking.cancel()
+            rows = await asking
+            await until(one.idle, "idle after the connections were closed")
+            return rows
+
+    before = server.tally()
+    rows = asyncio.run(go())
+    assert [row["outcome"] for row in rows] == ["cancelled", "cancelled"]
+    assert server.tally().since(before).output_tokens < 2 * 3800
+
+
+def test_an_aborted_request_is_an_engine_error(start: Start) -> None:
+    what = shape("generate", output_tokens=3800)
+
+    async def go() -> list[Row]:
+        async with hand(start("sglang")) as one:
+            asking = asyncio.ensure_future(one.ask(what, seed=600))
+            await until(one.running, "running")
+            reply = await one.engine.abort(one.control, one.rid(what, 600))
+            assert reply is not None and reply.ok, reply
+            rows = await asking
+            await until(one.idle, "idle after the abort")
+            return rows
+
+    [row] = asyncio.run(go())
+    assert row["outcome"] == "engine_error", row
+    assert row["finish_reason"] == "abort"
+    assert row["output_tokens"] == 0
+    assert row["partial_output_tokens"] < 3800
+
+
+def evidence(rows: list[Row]) -> Evidence:
+    first = rows[0]
+    point = Point(
+        point_id="tiny/hand/c1",
+        arm="tiny",
+        workload="hand",
+        concurrency=1,
+        requests=len(rows),
+        input_tokens=first["input_tokens_asked"],
+        output_tokens=first["output_tokens_asked"],
+        active_limit=None,
+        queueing=None,
+        skip_reason=None,
+    )
+    return Evidence(point, table(rows), ServerView(None, None), ServerView(None, None))

@@ -1,0 +1,96 @@
+"""A cluster that runs already, reached by nothing but its Job API."""
+
+from pathlib import Path
+
+import own_ray
+import pytest
+import ray_product as product
+import yaml
+
+pytestmark = pytest.mark.ray
+
+
+def cluster_file(tmp_path: Path, cluster: own_ray.OwnRay) -> Path:
+    """A cluster whose head node keeps runs in a folder that is not ours."""
+    path = tmp_path / "cluster.yaml"
+    content = {
+        "name": "test",
+        "address": cluster.job_api,
+        "token_env": "TEST_RAY_TOKEN",
+        "runs_dir": str(tmp_path / "on-head"),
+        "package": {"ship": False},
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_a_run_is_submitted_asked_about_and_fetched_by_separate_commands(
+    tmp_path: Path, cluster: own_ray.OwnRay
+) -> None:
+    here = {"folder": tmp_path, "env": {"TEST_RAY_TOKEN": cluster.token}}
+    scenario = product.write_scenario(tmp_path, product.scenario("apart"))
+    submitted = product.run("submit", scenario, "--cluster", cluster_file(tmp_path, cluster), "--no-wait", **here)
+    assert submitted.exit_code == 0, submitted.output
+    [run_id] = [path.stem for path in (tmp_path / "runs" / ".submissions").iterdir()]
+    assert run_id in submitted.output
+    assert product.only_run(tmp_path / "runs") is None
+
+    followed = product.run("logs", run_id, "--follow", **here)
+    assert followed.exit_code == 0, followed.output
+    assert "ok  small/tiny/c2" in followed.output
+    told = product.run("status", run_id, **here)
+    assert f"{run_id}: SUCCEEDED; complete: 1 accepted" in told.output
+    assert product.run("logs", run_id, **here).exit_code == 0
+
+    fetched = product.run("fetch", run_id, **here)
+    assert fetched.exit_code == 0, fetched.output
+    run = product.only_run(tmp_path / "runs")
+    assert run is not None
+    assert run.path.name == run_id
+    assert product.points(run)["small/tiny/c2"]["verdict"] == "accepted"
+    assert product.requests(run, phase="load").num_rows == 6
+    copied = (tmp_path / "on-head" / run_id / "journal.jsonl").read_bytes()
+    assert run.journal.read_bytes() == copied
+
+
+def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
+    here = {"folder": tmp_path, "env": {"TEST_RAY_TOKEN": cluster.token}}
+    content = product.scenario("stopped", sim={"time_compression": 1}, workloads=[product.SLOW])
+    with product.start(
+        "submit",
+        product.write_scenario(tmp_path, content),
+        "--cluster",
+        cluster_file(tmp_path, cluster),
+        **here,
+    ) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        product.wait_for_load(run, running, "small/slow/c4")
+        told = product.run("status", run.path.name, **here)
+        assert f"{run.path.name}: RUNNING; [0/1] small/slow/c4 attempt 1: load" in told.output
+        stopped = product.run("stop", run.path.name, **here)
+        assert stopped.exit_code == 0, stopped.output
+        assert f"{run.path.name}: STOPPED" in stopped.output
+        ended = running.end(60)
+    assert ended.exit_code == 1, ended.output
+    assert product.events(run, "run_ended")[-1]["status"] == "interrupted"
+    assert f"raybench submit --resume {run.path}" in ended.output
+    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+
+
+def test_a_wrong_token_and_a_wrong_address_are_told_apart_from_a_bad_scenario(
+    tmp_path: Path, cluster: own_ray.OwnRay
+) -> None:
+    scenario = product.write_scenario(tmp_path, product.scenario("nowhere"))
+    wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32}
+    refused = product.run("submit", scenario, "--address", cluster.job_api, folder=tmp_path, env=wrong)
+    assert refused.exit_code == 3, refused.output
+    assert cluster.job_api in refused.output
+    assert "RAY_AUTH_TOKEN" in refused.output
+    [port] = own_ray.free_ports(1)
+    lost = product.run(
+        "submit", scenario, "--address", f"http://127.0.0.1:{port}", folder=tmp_path, env=cluster.outside
+    )
+    assert lost.exit_code == 3, lost.output
+    assert f"no Ray Job API at http://127.0.0.1:{port}" in lost.output
+    assert "Traceback" not in refused.output + lost.output
+    assert list((tmp_path / "runs").iterdir()) == []

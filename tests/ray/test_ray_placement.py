@@ -1,0 +1,115 @@
+"""Before a run touches anything: no second load on a server (O-R2), no run on too few nodes (O-R3)."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import own_ray
+import pytest
+import ray_product as product
+from own_ray import get_json
+
+from raybench.deploy.process import LaunchedProcess, ReadyLine
+
+pytestmark = pytest.mark.ray
+
+#: A detached actor under the name of a coordinator, as an older raybench or anybody could have left it.
+LEFTOVER = """
+import ray
+
+ray.init(namespace="raybench", log_to_driver=False)
+
+
+@ray.remote(num_cpus=0)
+class Old:
+    def ping(self):
+        return True
+
+
+actor = Old.options(name="raybench-coordinator-old-20250101-000000-00000000", lifetime="detached").remote()
+assert ray.get(actor.ping.remote())
+"""
+
+
+@contextmanager
+def engine(folder: Path, time_compression: float) -> Iterator[str]:
+    """A simulated engine that is nobody's: its URL."""
+    command = [sys.executable, "-m", "raybench.sim", "--time-compression", str(time_compression)]
+    with LaunchedProcess.start(command, log_path=folder / "engine.log", grace_s=1) as process:
+        yield str(process.wait_ready(ReadyLine(), product.LIMIT_S)["url"])
+
+
+def arrivals(url: str) -> list[Any]:
+    """Every request that the engine has seen, by its own account."""
+    seen: list[Any] = get_json(f"{url}/sim/state")["arrivals"]
+    return seen
+
+
+def test_o_r2_a_leftover_actor_under_our_name_is_removed(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
+    made = subprocess.run(
+        [sys.executable, "-c", LEFTOVER], env={**product.environment(tmp_path), **cluster.inside}, check=False
+    )
+    assert made.returncode == 0
+    assert [actor["class_name"] for actor in cluster.actors()] == ["Old"]
+    path = product.write_scenario(tmp_path, product.scenario("after-leftover"))
+    ended = product.run("run", path, folder=tmp_path, env=cluster.inside)
+    assert ended.exit_code == 0, ended.output
+    product.until(lambda: not cluster.actors(), "a cluster without actors, ours and the leftover", 30)
+
+
+def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
+    tmp_path: Path, cluster: own_ray.OwnRay
+) -> None:
+    with engine(tmp_path, 2) as url:
+        # the second would wait for an idle server: it gives up at once
+        content = product.scenario("shared", url=url, workloads=[product.SLOW])
+        first_path = product.write_scenario(tmp_path, content)
+        hasty = {**content, "name": "hasty", "guards": {**content["guards"], "idle_timeout_s": 0.3}}
+        second_path = product.write_scenario(tmp_path, hasty)
+        with product.start("run", first_path, folder=tmp_path, env=cluster.inside) as first:
+            run = product.wait_for_run(tmp_path / "runs", first)
+            product.wait_for_event(run, first, "step", step="counters_before")
+            refused = product.run("run", second_path, "--runs-dir", "two", folder=tmp_path, env=cluster.inside)
+            assert refused.exit_code == 3, refused.output
+            assert run.path.name in refused.output
+            assert "--force" in refused.output
+            forced = product.run(
+                "run", second_path, "--runs-dir", "three", "--force", folder=tmp_path, env=cluster.inside
+            )
+            assert "--force" not in forced.output
+            assert first.process.poll() is None
+            went_on = product.only_run(tmp_path / "three")
+            assert went_on is not None
+            assert product.events(went_on, "attempt_started"), forced.output
+            ended = first.end()
+        assert ended.exit_code == 0, ended.output
+    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"load": {"client_nodes": 4}}, "asked 4 client nodes, 1 available"),
+        ({"placement": {"target_resource": "gpu_host"}}, "the target host with resource 'gpu_host' is not in"),
+    ],
+    ids=["client_nodes", "target_host"],
+)
+def test_o_r3_a_cluster_that_cannot_carry_the_run_is_refused_before_the_first_request(
+    tmp_path: Path, cluster: own_ray.OwnRay, section: dict[str, Any], message: str
+) -> None:
+    with engine(tmp_path, 50) as url:
+        before = arrivals(url)
+        path = product.write_scenario(tmp_path, product.scenario("too-few", url=url, **section))
+        ended = product.run("run", path, folder=tmp_path, env=cluster.inside)
+        assert ended.exit_code == 3, ended.output
+        assert message in ended.output
+        assert arrivals(url) == before
+    run = product.only_run(tmp_path / "runs")
+    assert run is not None
+    assert [line["event"] for line in product.events(run)] == ["run_failed"]
+    assert product.points(run)["small/tiny/c2"]["verdict"] is None
+    for state in ("ALIVE", "PENDING_CREATION", "DEPENDENCIES_UNREADY"):
+        product.until(lambda state=state: not cluster.actors(state), f"a cluster without {state} actors", 30)

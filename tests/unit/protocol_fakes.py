@@ -1,0 +1,385 @@
+"""A serving engine, a fleet and a target host made of plain objects, on a clock that a test owns.
+
+The engine keeps text in a device cache that a flush empties, and optionally in a host tier that none
+does. The fleet leases tickets from the real desk and writes real part files through it, one second a
+request, so that everything behind the sockets is what a run uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raybench.corpus.tokens import TokenCorpus, load_corpus
+from raybench.engines import ENGINES
+from raybench.engines.contract import (
+    BodyTemplate,
+    Counters,
+    Decoder,
+    Facts,
+    FlushReply,
+    Gauges,
+    Http,
+    QueueState,
+    Reply,
+    RequestShape,
+)
+from raybench.load.order import Endpoint, Order, WorkerSummary
+from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.desk import OrderDesk
+from raybench.protocol.fleet import FleetResult
+from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
+from raybench.records.journal import Journal, read_journal
+from raybench.records.parts import PartFiles
+from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.schema import REQUESTS
+from raybench.records.stream import ArrowEncoder, part_metadata
+from raybench.scenario.load import parse_scenario
+from raybench.scenario.schema import Arm, Scenario
+
+NS_PER_S = 1_000_000_000
+OK = Reply(200, b"ok")
+_SGLANG = ENGINES["sglang"]
+
+
+class FakeClock:
+    """Time passes by `sleep` only."""
+
+    def __init__(self) -> None:
+        self.ns = 5 * NS_PER_S
+
+    def monotonic_ns(self) -> int:
+        return self.ns
+
+    def unix_ns(self) -> int:
+        return self.ns + 1_700_000_000 * NS_PER_S
+
+    async def sleep(self, seconds: float) -> None:
+        self.ns += round(seconds * NS_PER_S)
+        await asyncio.sleep(0)
+
+
+@dataclass
+class FakeEngine:
+    """`engines.contract.Engine`, SGLang's bodies, and the server behind it. `log` says what was asked of it."""
+
+    log: list[str] = field(default_factory=list)
+    host_tier: bool = False
+    always_hit: bool = False
+    flush_replies: list[Reply] = field(default_factory=list)  # used up first; then 200
+    flush_forever: Reply | None = None
+    instance: str | None = "pid-1"
+    context_tokens: int | None = None
+    max_running_requests: int | None = None
+    name: str = "sglang"
+    prompts: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.device: set[tuple[int, ...]] = set()
+        self.host: set[tuple[int, ...]] = set()
+        self.counters = dict.fromkeys(Counters.__dataclass_fields__, 0.0)
+
+    def serve(self, prompt: tuple[int, ...], output_tokens: int) -> int:
+        """One request; how many of its tokens came from a cache."""
+        self.prompts.append(prompt)
+        known = self.always_hit or prompt in self.device or (self.host_tier and prompt in self.host)
+        self.device.add(prompt)
+        self.host.add(prompt)
+        cached = len(prompt) - 1 if known else 0
+        moved = {
+            "requests": 1,
+            "input_tokens": len(prompt),
+            "output_tokens": output_tokens,
+            "cached_tokens": cached,
+        }
+        moved |= {"prefix_queried_tokens": len(prompt), "prefix_hit_tokens": cached}
+        for counter, value in moved.items():
+            self.counters[counter] += value
+        return cached
+
+    def template(self, shape: RequestShape) -> BodyTemplate:
+        return _SGLANG.template(shape)
+
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder:
+        return _SGLANG.decoder(shape, event_bytes_max=event_bytes_max)
+
+    async def alive(self, http: Http) -> Reply:
+        self.log.append("alive")
+        return OK
+
+    async def queue(self, http: Http) -> QueueState | None:
+        self.log.append("idle")
+        return QueueState(0, 0)
+
+    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+        self.log.append("flush")
+        reply = self.flush_forever or (self.flush_replies.pop(0) if self.flush_replies else OK)
+        if reply.ok:
+            self.device.clear()
+        return FlushReply(reply.ok, reply)
+
+    async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
+        self.log.append("counters")
+        return Counters(**self.counters), Gauges()
+
+    async def facts(self, http: Http) -> Facts:
+        return Facts(
+            engine=self.name,
+            instance=self.instance,
+            context_tokens=self.context_tokens,
+            max_running_requests=self.max_running_requests,
+        )
+
+    async def abort(self, http: Http, rid: str) -> Reply | None:
+        return None
+
+
+class FakeControl:
+    """The engine above asks nothing of it."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def request(self, method: str, path: str, **_: Any) -> Reply:
+        raise AssertionError(f"{method} {path}: the fake engine has no sockets")
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeFleet:
+    """`protocol.fleet.LoadFleet`. `lose_in`: (load of the run, worker): it dies after its first lease."""
+
+    engine: FakeEngine
+    desk: OrderDesk
+    clock: FakeClock
+    corpus: TokenCorpus
+    names: list[str]
+    lose_in: tuple[int, str] | None = None
+    hang_in: int | None = None
+    executed: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    cancelled: int = 0
+
+    def __post_init__(self) -> None:
+        self._lost: set[str] = set()
+        self._loads = 0
+        self.hanging = asyncio.Event()
+
+    @property
+    def workers(self) -> list[str]:
+        return list(self.names)
+
+    async def renew(self) -> list[str]:
+        fresh = []
+        for name in sorted(self._lost):
+            self.names[self.names.index(name)] = f"{name}r1"
+            fresh.append(f"{name}r1")
+        self._lost.clear()
+        return fresh
+
+    async def offsets(self) -> dict[str, ClockOffset]:
+        return {name: NO_OFFSET for name in self.names if name not in self._lost}
+
+    async def cancel(self) -> None:
+        self.cancelled += 1
+
+    async def execute(
+        self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
+    ) -> FleetResult:
+        phase = next(iter(orders.values())).phase
+        self.engine.log.append(phase)
+        self.executed.append((phase, {name: order.slots for name, order in orders.items()}))
+        self._loads += phase == "load"
+        if phase == "load" and self._loads == self.hang_in:
+            self.hanging.set()
+            await asyncio.Event().wait()
+        await self.clock.sleep(start_lead_s)
+        start = self.clock.unix_ns()
+        loser = self.lose_in[1] if phase == "load" and self.lose_in and self.lose_in[0] == self._loads else None
+        rows: dict[str, list[dict[str, object]]] = {name: [] for name in orders}
+        working = True
+        while working:
+            working = False
+            for name, order in orders.items():
+                if name == loser and rows[name]:
+                    continue
+                tickets = await self._lease(name, order)
+                rows[name] += [self._row(name, order, ticket) for ticket in tickets]
+                working |= bool(tickets)
+            await self.clock.sleep(1.0 if working else 0.0)
+        summaries = [await self._store(name, orders[name], rows[name], lost=name == loser) for name in orders]
+        lost = {} if loser is None else {loser: "its process is gone"}
+        self._lost |= set(lost)
+        return FleetResult(start, self.clock.unix_ns(), tuple(s for s in summaries if s is not None), lost)
+
+    async def _lease(self, name: str, order: Order) -> list[int]:
+        if not order.slots:
+            return []
+        return await self.desk.lease(name, order.point_id, order.attempt, order.phase, order.slots)
+
+    def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
+        """Sent now, answered in a second."""
+        start = int(order.windows[ticket])
+        end = start + order.shape.input_tokens
+        prompt = tuple(self.corpus.ids[start:end].tolist())
+        cached = self.engine.serve(prompt, order.shape.output_tokens)
+        now = self.clock.monotonic_ns()
+        return {
+            "point_id": order.point_id,
+            "attempt": order.attempt,
+            "phase": order.phase,
+            "worker": name,
+            "ticket": ticket,
+            "rid": order.rid(ticket),
+            "window_start": start,
+            "window_end": end,
+            "tries": 1,
+            "asked_ns": now,
+            "sent_ns": now,
+            "first_token_ns": now + NS_PER_S // 2,
+            "last_token_ns": now + NS_PER_S,
+            "end_ns": now + NS_PER_S,
+            "outcome": "ok",
+            "input_tokens_asked": order.shape.input_tokens,
+            "output_tokens_asked": order.shape.output_tokens,
+            "input_tokens": order.shape.input_tokens,
+            "output_tokens": order.shape.output_tokens,
+            "tokens_source": "server",
+            "cached_tokens": cached,
+        }
+
+    async def _store(
+        self, name: str, order: Order, rows: Sequence[Mapping[str, object]], *, lost: bool
+    ) -> WorkerSummary | None:
+        labels = {"worker": name, "phase": order.phase, **NO_OFFSET.to_metadata()}
+        encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
+        data = encoder.encode(rows) + (b"" if lost else encoder.close())
+        await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
+        return None if lost else WorkerSummary(name, len(rows), len(rows), len(rows))
+
+
+@dataclass
+class FakeHost:
+    """`protocol.fleet.TargetHost`."""
+
+    log: list[str] = field(default_factory=list)
+    reason: str | None = None
+
+    async def launch(self, arm_name: str, arm: Arm) -> str:
+        self.log.append(f"launch {arm_name}")
+        return "http://127.0.0.1:9"
+
+    async def stop(self, arm_name: str) -> None:
+        self.log.append(f"stop {arm_name}")
+
+    async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
+        self.log.append(f"watch {arm_name} {source}")
+        return self.reason
+
+    async def gpu_reason(self) -> str | None:
+        return self.reason
+
+    async def unwatch_gpus(self) -> None:
+        self.log.append("unwatch")
+
+
+SCENARIO = """
+name: test
+arms: {{arm: {{url: "http://target:30000"}}}}
+workloads:
+{workloads}
+corpus: {{synthetic: {{tokens: {corpus_tokens}}}}}
+guards: {{{guards}}}
+monitors: {{gpu: {{source: none}}, server: {{enabled: false}}}}
+"""
+
+ONE = "  - {name: load, input_tokens: 64, output_tokens: 4, concurrency: [2], requests: 4}"
+TWO = "  - {name: load, input_tokens: 64, output_tokens: 4, concurrency: [2, 3], requests: 4}"
+
+
+def scenario(
+    workloads: str = ONE, *, guards: str = "prewarm_requests: 1", corpus_tokens: int = 65_536
+) -> Scenario:
+    return parse_scenario(
+        SCENARIO.format(workloads=workloads, guards=guards, corpus_tokens=corpus_tokens), "test.yaml"
+    )
+
+
+@dataclass
+class Stage:
+    """One run directory and what plays in it; `run` may be called again for a resume."""
+
+    path: Path
+    scenario: Scenario
+    engine: FakeEngine = field(default_factory=FakeEngine)
+    workers: int = 2
+    lose_in: tuple[int, str] | None = None
+    hang_in: int | None = None
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock()
+        self.corpus = load_corpus(self.scenario.corpus, self.path)
+        self.run = RunDirectory(self.path / "run")
+        self.run.create()
+        write_json(self.run.manifest, {"run_id": "test-run"})
+        self.host = FakeHost()
+        self.controls: list[FakeControl] = []
+
+    def make_control(self, _endpoint: Endpoint, _admin_key: str | None) -> FakeControl:
+        self.controls.append(FakeControl())
+        return self.controls[-1]
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        return [event for event in read_journal(self.run.journal) if name is None or event["event"] == name]
+
+    def steps(self) -> list[str]:
+        return [f"{event['step']}" for event in self.events("step")]
+
+    def verdicts(self) -> list[str]:
+        return [event["verdict"] for event in self.events("verdict")]
+
+    def commits(self) -> list[tuple[str, int | None, str]]:
+        return [(e["point_id"], e["attempt"], e["verdict"]) for e in self.events("point_committed")]
+
+    async def play(self) -> Outcome:
+        """One invocation, as `cluster/coordinator_actor.py` does it."""
+        earlier = read_journal(self.run.journal) if self.run.journal.exists() else []
+        journal = Journal(self.run.journal, self.clock)
+        files = PartFiles(self.run.path)
+        desk = OrderDesk(self.run, files, self.clock)
+        names = [f"w{number:03d}" for number in range(self.workers)]
+        self.fleet = FakeFleet(
+            self.engine, desk, self.clock, self.corpus, names, lose_in=self.lose_in, hang_in=self.hang_in
+        )
+        coordinator = Coordinator(
+            scenario=self.scenario,
+            run_id="test-20260101-000000-deadbeef",
+            run=self.run,
+            journal=journal,
+            history=History.of(earlier),
+            corpus=self.corpus,
+            ledger_dir=self.path / ".ledger",
+            fleet=self.fleet,
+            host=self.host,
+            files=files,
+            desk=desk,
+            make_control=self.make_control,
+            clock=self.clock,
+            sleep=self.clock.sleep,
+        )
+        self.progress = coordinator.progress
+        try:
+            return await coordinator.run()
+        finally:
+            files.close_all()
+            journal.close()
+
+
+def first_ids(prompt: Sequence[int], count: int = 64) -> tuple[int, ...]:
+    return tuple(np.asarray(prompt[:count]).tolist())

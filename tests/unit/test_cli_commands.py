@@ -1,0 +1,330 @@
+"""The command line: what is wrong is said with exit code 2 before anything is contacted."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from protocol_fakes import scenario
+
+import raybench
+from raybench.cli import app, main
+from raybench.scenario.load import effective
+
+ROOT = Path(__file__).parents[2]
+SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
+CLUSTERS = sorted((ROOT / "clusters").glob("*.yaml"))
+COMMANDS = sorted(
+    command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+)
+
+
+@pytest.fixture(autouse=True)
+def no_contact(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a command tried to contact something")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect_ex", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(capsys)
+
+
+class Cli:
+    """`cli("check", path)` -> (exit code, stdout, stderr)."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        code = ended.value.code
+        text = self._capsys.readouterr()
+        return (0 if code is None else int(code)), text.out, text.err
+
+
+def test_the_version_is_shown_without_a_command(cli: Cli) -> None:
+    assert cli("--version") == (0, f"raybench {raybench.__version__}\n", "")
+
+
+def test_without_a_command_the_help_is_shown(cli: Cli) -> None:
+    _, out, err = cli()
+    assert "Usage: raybench" in out + err
+    assert "submit" in out + err
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "corpus build"])
+def test_each_command_has_help(cli: Cli, command: str) -> None:
+    code, out, _ = cli(*command.split(), "--help")
+    assert code == 0
+    assert f"raybench {command}" in out
+    assert len(out.splitlines()) > 5
+
+
+# check
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
+def test_check_accepts_every_shipped_scenario(cli: Cli, path: Path) -> None:
+    code, out, err = cli("check", path)
+    assert (code, err) == (0, "")
+    assert "valid" in out
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=lambda path: path.name)
+def test_check_reads_a_cluster_file_too(cli: Cli, cluster: Path) -> None:
+    code, out, err = cli("check", ROOT / "scenarios" / "16k.yaml", "--cluster", cluster)
+    assert (code, err) == (0, "")
+    assert "valid" in out
+
+
+BAD = """
+name: bad
+arms: {a: {url: "http://host:30000"}}
+workloads:
+  - {name: w, input_tokens: 16k, output_tokens: 512, concurency: [64]}
+corpus: {synthetic: {}}
+guards: {hit_rate_max: 2}
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "submit", "run"])
+def test_o_c1_every_command_says_all_that_is_wrong_with_a_scenario(cli: Cli, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD)
+    code, out, err = cli(command, path)
+    assert (code, out) == (2, "")
+    assert "workloads[0].concurency" in err
+    assert "concurrency" in err
+    assert "guards.hit_rate_max" in err
+    assert str(path) in err
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "submit", "run"])
+def test_a_scenario_that_is_not_there(cli: Cli, tmp_path: Path, command: str) -> None:
+    (tmp_path / "demo.yaml").write_text("name: x")
+    code, _, err = cli(command, tmp_path / "demos.yaml")
+    assert code == 2
+    assert "no such file" in err
+    assert str(tmp_path / "demo.yaml") in err
+
+
+def test_a_bad_cluster_file_is_said_by_check_and_submit(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("name: c\naddress: head:8265\nworkers: 3\n")
+    for command in ("check", "submit"):
+        code, _, err = cli(command, ROOT / "scenarios" / "16k.yaml", "--cluster", path)
+        assert code == 2
+        assert "address" in err
+        assert "workers" in err
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"name": "x"}', None])
+def test_a_staged_scenario_that_is_none(cli: Cli, tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "scenario.json"
+    if content is not None:
+        path.write_bytes(content)
+    code, _, err = cli("check", path)
+    assert code == 2
+    assert str(path) in err
+
+
+def test_a_staged_scenario_is_read(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(effective(scenario())))
+    assert cli("check", path)[0] == 0
+
+
+# plan
+
+
+def test_plan_shows_the_first_seed_s_active_limits_and_queueing(cli: Cli) -> None:
+    code, out, _ = cli("plan", ROOT / "scenarios" / "16k.yaml")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith("16k-512")]
+    limits = [[cell for cell in row if cell in ("48", "16")][-1] for row in rows]
+    assert limits == ["48"] * 5 + ["16"] * 5
+    assert [row[-1] == "queueing" for row in rows] == [False] * 4 + [True] + [False] * 3 + [True] * 2
+    assert "10 points to measure, 0 skipped" in out
+
+
+def test_plan_shows_skips_with_their_arithmetic(cli: Cli) -> None:
+    code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml")
+    assert code == 0
+    assert "context limit: 40960 input + 1 output = 40961 > 32768 tokens" in " ".join(out.split())
+    assert "3 points to measure, 1 skipped" in out
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)
+def test_plan_works_for_every_shipped_scenario_on_80_columns(
+    cli: Cli, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = cli("plan", path)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+# submit and run
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_nothing_to_run(cli: Cli, command: str) -> None:
+    code, _, err = cli(command)
+    assert code == 2
+    assert "name a scenario file, or --resume RUN" in err
+
+
+@pytest.mark.parametrize("command", ["submit", "run"])
+def test_a_run_to_resume_that_is_not_there(cli: Cli, tmp_path: Path, command: str) -> None:
+    code, _, err = cli(command, "--resume", tmp_path / "gone")
+    assert code == 2
+    assert f"{tmp_path / 'gone'}: no such directory" in err
+
+
+def test_a_run_to_resume_that_is_not_there_is_said_before_a_ray_is_started(cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli("submit", ROOT / "scenarios" / "demo.yaml", "--resume", tmp_path)
+    assert (code, out) == (2, "")
+    assert "not a run directory" in err
+
+
+@pytest.mark.parametrize(
+    "manifest", ["{}", '{"scenario": {"name": "x"}, "base": "/", "scenario_source": "x"}', "[]", "{"]
+)
+def test_a_manifest_that_cannot_be_used(cli: Cli, tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "manifest.json").write_text(manifest)
+    code, _, err = cli("submit", "--resume", tmp_path)
+    assert code == 2
+    assert str(tmp_path) in err
+    assert "Traceback" not in err
+
+
+def test_two_clusters_at_once(cli: Cli) -> None:
+    cluster = ROOT / "clusters" / "two-node.yaml"
+    code, _, err = cli(
+        "submit", ROOT / "scenarios" / "demo.yaml", "--address", "http://head:8265", "--cluster", cluster
+    )
+    assert code == 2
+    assert "--address and --cluster" in err
+
+
+def test_a_cluster_s_token_that_is_not_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYBENCH_RAY_TOKEN", raising=False)
+    cluster = ROOT / "clusters" / "two-node.yaml"
+    code, _, err = cli("submit", ROOT / "scenarios" / "demo.yaml", "--cluster", cluster)
+    assert code == 2
+    assert "RAYBENCH_RAY_TOKEN" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["check"], ["plan", "a", "b"], ["submit", "--concurrency", "3"], ["report"]]
+)
+def test_usage_errors(cli: Cli, arguments: list[str]) -> None:
+    code, out, err = cli(*arguments)
+    assert code == 2
+    assert "Usage" in out + err
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "stop", "fetch"])
+def test_a_run_that_was_never_submitted_from_here(cli: Cli, tmp_path: Path, command: str) -> None:
+    known = tmp_path / ".submissions"
+    known.mkdir()
+    (known / "demo-1.json").write_text("{}")
+    code, _, err = cli(command, "demo-2", "--runs-dir", tmp_path)
+    assert code == 2
+    assert "no run demo-2 was submitted from" in err
+    assert "known here: demo-1" in err
+
+
+# merge and report
+
+
+@pytest.mark.parametrize("command", ["merge", "report", "export"])
+def test_a_run_directory_that_is_not_there(cli: Cli, tmp_path: Path, command: str) -> None:
+    code, out, err = cli(command, tmp_path / "gone")
+    assert (code, out) == (2, "")
+    assert str(tmp_path / "gone") in err
+    assert "no such" in err
+
+
+@pytest.mark.parametrize("command", ["merge", "report"])
+def test_a_directory_that_is_no_run(cli: Cli, tmp_path: Path, command: str) -> None:
+    code, _, err = cli(command, tmp_path)
+    assert code == 2
+    assert "not a run directory" in err
+
+
+# corpus build
+
+
+def test_a_tokenizer_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("text")
+    code, _, err = cli(
+        "corpus", "build", text, "--tokenizer", tmp_path / "tokenizer.json", "--output", tmp_path / "c"
+    )
+    assert code == 2
+    assert "tokenizer.json" in err
+    assert not (tmp_path / "c").exists()
+
+
+# What a command imports
+
+PROBE = """
+import sys
+from raybench.cli import main
+for arguments in {calls!r}:
+    try:
+        main(arguments)
+    except SystemExit:
+        pass
+print("loaded:", *sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+
+
+def loaded_by(*calls: list[str]) -> set[str]:
+    """Top packages that a fresh process holds after these commands."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(calls=list(calls))],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=ROOT,
+    )
+    return set(done.stdout.rsplit("loaded:", 1)[1].split())
+
+
+@pytest.fixture
+def with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("with_processes")
+def test_report_merge_plan_and_check_load_no_ray(tmp_path: Path) -> None:
+    loaded = loaded_by(
+        ["check", "scenarios/demo.yaml"],
+        ["plan", "scenarios/demo.yaml"],
+        ["merge", str(tmp_path)],
+        ["report", str(tmp_path)],
+        ["status", "nothing", "--runs-dir", str(tmp_path)],
+    )
+    assert {"raybench", "pyarrow", "rich"} <= loaded
+    assert not {"ray", "aiohttp", "grpc"} & loaded
+
+
+@pytest.mark.usefixtures("with_processes")
+def test_help_loads_nothing_heavy() -> None:
+    assert not {"ray", "aiohttp", "pyarrow", "numpy", "pydantic"} & loaded_by(["--help"])

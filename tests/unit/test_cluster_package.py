@@ -1,0 +1,110 @@
+"""What travels to a cluster: the source, the scenario, a small corpus, and nothing else (case O-R1)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from protocol_fakes import scenario
+
+import raybench
+from raybench.cluster.package import PACKAGE_BYTES_MAX, read_staged, stage
+from raybench.errors import EXIT_USAGE, ConfigError
+from raybench.scenario.load import effective
+from raybench.scenario.schema import Corpus, Scenario
+
+SOURCE = Path(raybench.__file__).parent
+
+
+def with_corpus(path: str) -> Scenario:
+    return scenario().model_copy(update={"corpus": Corpus(path=path)})
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's project with what must never travel: many small files and a large result."""
+    objects = tmp_path / "project" / ".git" / "objects"
+    objects.mkdir(parents=True)
+    for number in range(200):
+        (objects / f"{number:040x}").write_bytes(os.urandom(600))
+    results = tmp_path / "project" / "results"
+    results.mkdir()
+    with (results / "old.arrow").open("wb") as large:
+        large.truncate(150 * 1024 * 1024)
+    (tmp_path / "project" / ".venv").mkdir()
+    (tmp_path / "project" / ".venv" / "lib.so").write_bytes(b"x")
+    (tmp_path / "project" / "corpus.npy").write_bytes(b"c" * 1000)
+    return tmp_path / "project"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "staging"
+    path.mkdir()
+    return path
+
+
+def test_o_r1_results_and_git_never_get_into_the_package(project: Path, folder: Path) -> None:
+    package = stage(with_corpus("corpus.npy"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
+    staged = files(folder)
+    own = {f"raybench/{name}" for name in files(SOURCE) if "__pycache__" not in name}
+    assert staged == own | {"scenario.json", "corpus/corpus.npy"}
+    assert package.size_bytes == sum((folder / name).stat().st_size for name in staged) < 3 * 1024 * 1024
+
+
+def test_without_the_source_only_the_scenario_travels(project: Path, folder: Path) -> None:
+    stage(scenario(), project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert files(folder) == {"scenario.json"}
+
+
+def test_o_r1_a_corpus_too_large_is_refused_before_it_is_copied(project: Path, folder: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the upload would have [\d,]+ bytes, the limit is 104,857,600"
+    ) as caught:
+        stage(with_corpus("results/old.arrow"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
+    text = str(caught.value)
+    assert "largest: corpus 157,286,400, raybench " in text
+    assert "name it by its absolute path" in text
+    assert caught.value.exit_code == EXIT_USAGE
+    assert not (folder / "corpus").exists()
+
+
+def test_a_corpus_beside_the_scenario_is_found_in_the_package(project: Path, folder: Path) -> None:
+    (project / "built").mkdir()
+    (project / "built" / "ids.npy").write_bytes(b"ids")
+    (project / "scenarios").mkdir()
+    given = with_corpus("../built")
+    package = stage(given, project / "scenarios", folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    staged = read_staged(folder / package.scenario)
+    assert staged.corpus.path == "corpus/built"
+    assert (folder / "corpus" / "built" / "ids.npy").read_bytes() == b"ids"
+    assert given.corpus.path == "../built", "the scenario of the run is left as it was"
+
+
+def test_an_absolute_corpus_is_the_cluster_s_own(folder: Path, project: Path) -> None:
+    path = "/data/on/the/nodes.npy"
+    package = stage(with_corpus(path), project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert read_staged(folder / package.scenario).corpus.path == path
+    assert files(folder) == {"scenario.json"}
+
+
+def test_a_corpus_that_is_not_there_is_said_before_anything_is_sent(project: Path, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"corpus\.path: no such corpus beside the scenario; got: missing\.npy"):
+        stage(with_corpus("missing.npy"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
+    assert files(folder) == set()
+
+
+def test_a_local_run_leaves_the_corpus_where_it_is(folder: Path) -> None:
+    stage(with_corpus("corpus.npy"), None, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert read_staged(folder / "scenario.json").corpus.path == "corpus.npy"
+
+
+def test_the_staged_scenario_measures_the_same(project: Path, folder: Path) -> None:
+    given = scenario()
+    package = stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert effective(read_staged(folder / package.scenario)) == effective(given)

@@ -1,0 +1,369 @@
+"""The coordinator with a fake engine, fleet and target host: verdicts, retries, stops, resumes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+from protocol_fakes import ONE, TWO, FakeEngine, Stage, first_ids, scenario
+
+from raybench.corpus.tokens import load_corpus
+from raybench.corpus.windows import WindowLedger
+from raybench.engines import ENGINES
+from raybench.engines.contract import Facts, Reply
+from raybench.errors import ClusterError
+from raybench.protocol.coordinator import History, Outcome, limits_of
+from raybench.protocol.evidence import load_requests
+from raybench.scenario.schema import Limits, Scenario
+
+
+@pytest.fixture
+def on_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Stage]:
+    """Stages whose engine is what the scenarios mean by `sglang`."""
+
+    class Here(Stage):
+        def __init__(self, given: Scenario, engine: FakeEngine | None = None, **changes: object) -> None:
+            engine = engine or FakeEngine()
+            monkeypatch.setitem(ENGINES, "sglang", engine)
+            super().__init__(tmp_path, given, engine, **changes)  # type: ignore[arg-type]
+
+    return Here  # type: ignore[return-value]
+
+
+def play(stage: Stage) -> Outcome:
+    return asyncio.run(stage.play())
+
+
+def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario())
+    outcome = play(stage)
+    assert outcome == Outcome("complete", accepted=1, void=0, skipped=0, missing=0, reason=None, exit_code=0)
+    assert stage.verdicts() == ["accept"]
+    assert stage.commits() == [("arm/load/c2", 1, "accepted")]
+    names = [event["event"] for event in stage.events()]
+    story = ["run_started", "arm_ready", "attempt_started", "load_started", "load_ended", "verdict"]
+    story += ["point_committed", "run_ended"]
+    assert [name for name in names if name in story] == story
+    assert all(control.closed for control in stage.controls)
+    rows, torn = load_requests(stage.run, "arm/load/c2", 1)
+    assert (rows.num_rows, torn) == (4, ())
+
+
+def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario())
+    play(stage)
+    (begun,) = stage.events("attempt_started")
+    assert begun["windows"]["load"]["count"] == 4
+    assert begun["windows"]["prewarm"]["count"] == 1
+    rows, _ = load_requests(stage.run, "arm/load/c2", 1)
+    starts = rows["window_start"].to_pylist()
+    assert (begun["windows"]["load"]["first"], begun["windows"]["load"]["last"]) == (min(starts), max(starts))
+
+
+def host_tier_with_the_first_attempt(tmp_path: Path, given: Scenario) -> FakeEngine:
+    """An engine whose host tier holds what a fresh ledger gives out first."""
+    ids = load_corpus(given.corpus, tmp_path).ids
+    ledger = WindowLedger(tmp_path / "rehearsal.jsonl", "pid-1")
+    starts = [*ledger.take(ids, 1, 64, "prewarm"), *ledger.take(ids, 4, 64, "load")]
+    ledger.close()
+    engine = FakeEngine(host_tier=True)
+    engine.host = {tuple(ids[start : start + 64].tolist()) for start in starts}
+    return engine
+
+
+def test_o_p3_a_tier_that_survives_the_flush_is_escaped_by_fresh_text(
+    on_stage: type[Stage], tmp_path: Path
+) -> None:
+    given = scenario()
+    stage = on_stage(given, host_tier_with_the_first_attempt(tmp_path, given))
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code, outcome.accepted) == ("complete", 0, 1)
+    assert stage.verdicts() == ["retry", "accept"]
+    first, second = stage.events("verdict")
+    assert first["hit_rates"]["requests"] == pytest.approx(63 / 64)
+    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0}
+    assert stage.commits() == [("arm/load/c2", 2, "accepted")]
+    assert len(set(stage.engine.prompts)) == len(stage.engine.prompts) == 10
+    assert [event["serial"] for event in stage.events("attempt_started")] == [1, 2]
+
+
+def test_o_p2_a_server_that_always_hits_voids_the_point_and_stops_the_run(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario(TWO), FakeEngine(always_hit=True))
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code) == ("stopped", 1)
+    assert (outcome.void, outcome.missing, outcome.accepted) == (1, 1, 0)
+    assert "arm/load/c2 is void: not cold: prefix hit rate 0.9844" in (outcome.reason or "")
+    assert stage.verdicts() == ["retry", "void"]
+    assert stage.commits() == [("arm/load/c2", 2, "void")]
+    (committed,) = stage.events("point_committed")
+    assert "over the limit 0.01" in committed["reasons"][0]
+
+
+def test_on_void_next_goes_on_and_still_ends_non_zero(on_stage: type[Stage]) -> None:
+    guards = "on_void: next, attempts_max: 1, prewarm_requests: 0"
+    stage = on_stage(scenario(TWO, guards=guards), FakeEngine(always_hit=True))
+    outcome = play(stage)
+    assert (outcome.status, outcome.void, outcome.missing, outcome.exit_code) == ("complete", 2, 0, 1)
+    assert stage.commits() == [("arm/load/c2", 1, "void"), ("arm/load/c3", 1, "void")]
+
+
+def test_o_p1_a_flush_that_fails_ends_with_the_exit_code_of_the_target(on_stage: type[Stage]) -> None:
+    refusal = Reply(400, b"Flush cache failed: running requests")
+    stage = on_stage(scenario(TWO), FakeEngine(flush_forever=refusal))
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code, outcome.void, outcome.missing) == ("stopped", 4, 1, 1)
+    assert "HTTP 400 Flush cache failed: running requests" in (outcome.reason or "")
+    (verdict,) = stage.events("verdict")
+    assert [finding["code"] for finding in verdict["findings"]] == ["flush_failed"]
+    failed = stage.events("step")[-1]
+    assert (failed["step"], failed["status"]) == ("flush", "failed")
+    assert "load" not in stage.engine.log, "the point was not measured"
+
+
+def test_o_p1_a_flush_that_is_refused_twice_is_asked_again(on_stage: type[Stage]) -> None:
+    refusal = Reply(400, b"busy")
+    stage = on_stage(scenario(), FakeEngine(flush_replies=[refusal, refusal]))
+    assert play(stage).exit_code == 0
+    assert stage.engine.log.count("flush") == 3
+
+
+def test_a_point_that_the_engine_cannot_hold_is_skipped_with_the_arithmetic(on_stage: type[Stage]) -> None:
+    """The scenario declares no limit: the engine's own facts say it."""
+    workloads = ONE + "\n  - {name: long, input_tokens: 4096, output_tokens: 1, concurrency: [1], requests: 1}"
+    stage = on_stage(scenario(workloads), FakeEngine(context_tokens=1000))
+    outcome = play(stage)
+    assert (outcome.status, outcome.accepted, outcome.skipped, outcome.exit_code) == ("complete", 1, 1, 0)
+    skipped = stage.events("point_committed")[-1]
+    assert (skipped["point_id"], skipped["attempt"], skipped["verdict"]) == ("arm/long/c1", None, "skipped")
+    assert skipped["reasons"] == ["context limit: 4096 input + 1 output = 4097 > 1000 tokens"]
+    assert [point["skip_reason"] is None for point in stage.run.read_manifest()["points"]] == [True, False]
+
+
+def test_windows_that_run_out_are_not_cold_and_no_endless_loop(on_stage: type[Stage]) -> None:
+    """The corpus holds the first attempt and not a second."""
+    small = scenario(guards="prewarm_requests: 1, attempts_max: 5", corpus_tokens=64 * 6)
+    stage = on_stage(small, FakeEngine(always_hit=True))
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code) == ("stopped", 1)
+    verdicts = stage.events("verdict")
+    assert [verdict["verdict"] for verdict in verdicts] == ["retry", "void"]
+    codes = [finding["code"] for finding in verdicts[-1]["findings"]]
+    assert codes == ["hit_rate_exceeded", "hit_rate_exceeded", "text_exhausted"]
+    assert "no unused text is left for this server" in (outcome.reason or "")
+    # The last attempt that was begun is the one whose records are shown.
+    assert stage.commits() == [("arm/load/c2", 1, "void")]
+
+
+def test_a_corpus_too_small_for_one_attempt_sends_nothing(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario(corpus_tokens=64 * 3))
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code, outcome.void) == ("stopped", 1, 1)
+    assert stage.engine.prompts == []
+
+
+def test_o_r4_a_lost_worker_voids_the_attempt_and_is_replaced_for_the_next_point(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario(TWO, guards="on_void: next, prewarm_requests: 0"), lose_in=(1, "w001"))
+    outcome = play(stage)
+    assert (outcome.void, outcome.accepted, outcome.exit_code) == (1, 1, 1)
+    first, second = stage.events("verdict")
+    assert (first["verdict"], second["verdict"]) == ("void", "accept")
+    lost = next(finding for finding in first["findings"] if finding["code"] == "worker_lost")
+    assert lost["data"]["planned"] == 4
+    assert stage.events("workers_renewed")[0]["workers"] == ["w001r1"]
+
+
+# Resume
+
+
+def test_resume_measures_no_accepted_point_again_and_void_ones_again(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario(TWO))
+    stage.engine.flush_replies = []
+    sent = 0
+
+    def hits_from_the_second_point_on(prompt: tuple[int, ...], output_tokens: int) -> int:
+        nonlocal sent
+        sent += 1
+        stage.engine.always_hit = sent > 5
+        return serve(prompt, output_tokens)
+
+    serve = stage.engine.serve
+    stage.engine.serve = hits_from_the_second_point_on  # type: ignore[method-assign]
+    outcome = play(stage)
+    assert (outcome.accepted, outcome.void, outcome.exit_code) == (1, 1, 1)
+    assert stage.commits() == [("arm/load/c2", 1, "accepted"), ("arm/load/c3", 2, "void")]
+
+    stage.engine.serve = serve  # type: ignore[method-assign]
+    stage.engine.always_hit = False
+    before = len(stage.engine.prompts)
+    outcome = play(stage)
+    assert (outcome.status, outcome.accepted, outcome.void, outcome.missing) == ("complete", 2, 0, 0)
+    assert outcome.exit_code == 0
+    assert stage.commits()[2:] == [("arm/load/c3", 3, "accepted")]
+    assert len(stage.engine.prompts) - before == 5, "only the void point was measured again"
+    assert stage.events("attempt_started")[-1]["serial"] == 4
+    assert len(set(stage.engine.prompts)) == len(stage.engine.prompts), "no text is sent twice to one server"
+    assert [event["resumed"] for event in stage.events("run_started")] == [False, True]
+
+
+def test_a_resume_with_nothing_left_contacts_nothing(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario())
+    play(stage)
+    stage.engine.log.clear()
+    outcome = play(stage)
+    assert (outcome.status, outcome.accepted, outcome.exit_code) == ("complete", 1, 0)
+    assert stage.engine.log == []
+
+
+def test_an_interrupted_attempt_is_journalled_and_measured_again_under_a_new_number(
+    on_stage: type[Stage],
+) -> None:
+    stage = on_stage(scenario(TWO), hang_in=2)
+
+    async def interrupt() -> Outcome:
+        run = asyncio.ensure_future(stage.play())
+        while not hasattr(stage, "fleet") or not stage.fleet.hanging.is_set():
+            await asyncio.sleep(0)
+        run.cancel()
+        return await run
+
+    outcome = asyncio.run(interrupt())
+    assert (outcome.status, outcome.accepted, outcome.missing, outcome.exit_code) == ("interrupted", 1, 1, 1)
+    (event,) = stage.events("attempt_interrupted")
+    assert (event["point_id"], event["attempt"]) == ("arm/load/c3", 1)
+    assert stage.fleet.cancelled >= 1
+    assert stage.events("run_ended")[-1]["status"] == "interrupted"
+
+    stage.hang_in = None
+    outcome = play(stage)
+    assert (outcome.status, outcome.accepted, outcome.exit_code) == ("complete", 2, 0)
+    assert stage.commits() == [("arm/load/c2", 1, "accepted"), ("arm/load/c3", 2, "accepted")]
+    assert len(set(stage.engine.prompts)) == len(stage.engine.prompts)
+
+
+def test_a_torn_journal_line_and_foreign_events_are_no_history() -> None:
+    history = History.of(
+        [
+            {"event": "run_started"},
+            {"event": "attempt_started", "point_id": "a/w/c1", "attempt": 1, "serial": 7},
+            {"event": "torn_line", "line": 3, "dropped_bytes": 12},
+        ]
+    )
+    assert (history.attempts, history.serial, history.committed) == ({"a/w/c1": 1}, 7, {})
+    assert not history.settled("a/w/c1")
+
+
+def test_a_cluster_that_is_gone_is_no_verdict(on_stage: type[Stage], monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = on_stage(scenario())
+
+    async def gone(_fleet: object) -> list[str]:
+        raise ClusterError("client node n1 has left the cluster")
+
+    monkeypatch.setattr("protocol_fakes.FakeFleet.renew", gone)
+    with pytest.raises(ClusterError, match="has left"):
+        play(stage)
+    assert stage.commits() == []
+
+
+# Text
+
+
+def test_o_l2_no_prompt_is_sent_twice_by_any_client_in_any_phase(
+    on_stage: type[Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workloads = (
+        "  - {name: one, input_tokens: 96, output_tokens: 4, concurrency: [2], requests: 8}\n"
+        "  - {name: two, input_tokens: 96, output_tokens: 4, concurrency: [2], requests: 8}"
+    )
+    stage = on_stage(scenario(workloads), workers=2)
+    assert play(stage).accepted == 2
+    prompts = stage.engine.prompts
+    assert len(prompts) == len(set(prompts)) == 18
+    starts = [first_ids(prompt, 64) for prompt in prompts]
+    assert all(one[:16] != other[:16] for one, other in itertools.combinations(starts, 2))
+    for workload in ("one", "two"):
+        rows, _ = load_requests(stage.run, f"arm/{workload}/c2", 1)
+        assert sorted(rows["worker"].to_pylist()) == ["w000"] * 4 + ["w001"] * 4
+        for row in rows.to_pylist():
+            sent = stage.corpus.ids[row["window_start"] : row["window_end"]]
+            assert tuple(sent.tolist()) in set(prompts)
+
+    again = FakeEngine()
+    monkeypatch.setitem(ENGINES, "sglang", again)
+    other = Stage(tmp_path / "other", stage.scenario, again)
+    assert asyncio.run(other.play()).accepted == 2
+    assert again.prompts == prompts, "a fresh server and ledger get the same text"
+
+
+def test_two_runs_against_one_server_instance_share_its_ledger(
+    on_stage: type[Stage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = on_stage(scenario(), FakeEngine(host_tier=True))
+    assert play(stage).accepted == 1
+    second = Stage(tmp_path / "second", stage.scenario, stage.engine)
+    (tmp_path / "second" / ".ledger").symlink_to(tmp_path / ".ledger")
+    assert asyncio.run(second.play()).accepted == 1
+    assert second.verdicts() == ["accept"], "the second run drew text of its own at once"
+
+
+def test_another_instance_begins_with_the_text_again(on_stage: type[Stage], tmp_path: Path) -> None:
+    stage = on_stage(scenario())
+    play(stage)
+    first = list(stage.engine.prompts)
+    stage.engine.instance = "pid-2"
+    other = Stage(tmp_path / "other", stage.scenario, stage.engine)
+    (tmp_path / "other" / ".ledger").symlink_to(tmp_path / ".ledger")
+    stage.engine.device.clear()
+    asyncio.run(other.play())
+    assert stage.engine.prompts[len(first) :] == first
+
+
+# Arms and monitors
+
+
+def test_an_arm_that_does_not_answer_ends_the_run_with_the_exit_code_of_the_target(
+    on_stage: type[Stage],
+) -> None:
+    stage = on_stage(scenario(guards="alive_timeout_s: 1"))
+
+    async def dead(_http: object) -> Reply:
+        return Reply(None, error="connection refused")
+
+    stage.engine.alive = dead  # type: ignore[method-assign, assignment]
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code, outcome.missing) == ("stopped", 4, 1)
+    assert stage.events("arm_failed")[0]["error"] == "alive: arm not within 1 s: connection refused"
+    assert all(control.closed for control in stage.controls)
+
+
+def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(
+    on_stage: type[Stage],
+) -> None:
+    given = scenario()
+    simulated = given.model_copy(
+        update={
+            "arms": {"arm": given.arms["arm"].model_validate({"sim": {"profile": "small"}})},
+            "monitors": given.monitors.model_validate({"server": {"enabled": False}}),
+        }
+    )
+    stage = on_stage(simulated)
+    assert play(stage).exit_code == 0
+    assert stage.host.log == ["launch arm", "watch arm sim", "unwatch", "stop arm"]
+
+
+def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_stage: type[Stage]) -> None:
+    given = scenario()
+    required = given.monitors.model_validate({"gpu": {"required": True}, "server": {"enabled": False}})
+    stage = on_stage(given.model_copy(update={"monitors": required}))
+    stage.host.reason = "no NVML library"
+    outcome = play(stage)
+    assert (outcome.status, outcome.exit_code) == ("stopped", 4)
+    assert "GPU data is required and not available: no NVML library" in (outcome.reason or "")
+    assert stage.engine.prompts == []
+    assert stage.host.log == ["watch arm nvml", "unwatch"]
+
+
+def test_numbers_below_one_are_an_engine_s_way_to_say_none() -> None:
+    facts = Facts(engine="sglang", max_running_requests=-1, kv_pool_tokens=0, context_tokens=4096)
+    assert limits_of(facts) == Limits(context_tokens=4096)

@@ -1,0 +1,156 @@
+"""The coordinator's desk: leases of the order under way, part files, signs of life, and the snapshot of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from protocol_fakes import NS_PER_S, FakeClock
+
+from raybench.errors import RunDirectoryError
+from raybench.protocol.desk import OrderDesk
+from raybench.protocol.progress import Progress
+from raybench.records.parts import PartFiles
+from raybench.records.rundir import RunDirectory
+from raybench.scenario.plan import Point
+
+T = TypeVar("T")
+POINT = "arm/load/c3"
+
+
+def do(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(coroutine)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    directory = RunDirectory(tmp_path / "run")
+    directory.create()
+    return directory
+
+
+@pytest.fixture
+def desk(run: RunDirectory, clock: FakeClock) -> Iterator[OrderDesk]:
+    with PartFiles(run.path) as files:
+        yield OrderDesk(run, files, clock)
+
+
+def test_leases_follow_the_shares_of_the_order(desk: OrderDesk) -> None:
+    desk.open(POINT, 1, "load", 4, {"w0": 2, "w1": 1})
+    assert do(desk.lease("w1", POINT, 1, "load", 1)) == [0]
+    assert do(desk.lease("w0", POINT, 1, "load", 2)) == [1, 2]
+    assert do(desk.lease("w0", POINT, 1, "load", 2)) == [3]
+    assert do(desk.lease("w1", POINT, 1, "load", 1)) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [("arm/load/c4", 1, "load"), (POINT, 2, "load"), (POINT, 1, "prewarm")],
+    ids=["point", "attempt", "phase"],
+)
+def test_a_worker_of_another_order_gets_nothing(desk: OrderDesk, call: tuple[str, int, str]) -> None:
+    desk.open(POINT, 1, "load", 4, {"w0": 2})
+    assert do(desk.lease("w0", *call, 1)) == []
+
+
+def test_no_lease_without_an_order_and_after_its_end(desk: OrderDesk) -> None:
+    assert do(desk.lease("w0", POINT, 1, "load", 1)) == []
+    desk.open(POINT, 1, "load", 4, {"w0": 2})
+    desk.stop_leasing()
+    assert do(desk.lease("w0", POINT, 1, "load", 1)) == []
+    desk.close()
+    assert desk.order is None
+
+
+def test_each_phase_and_kind_has_a_part_of_its_own(desk: OrderDesk, run: RunDirectory) -> None:
+    desk.open(POINT, 1, "load", 4, {"w0": 2})
+    for phase in ("prewarm", "load"):
+        for kind in ("requests", "health"):
+            do(desk.append("w0", POINT, 1, phase, kind, f"{phase} {kind}".encode()))
+    desk.close()
+    parts = {path.name: path.read_text() for path in run.parts_of(POINT, 1)}
+    assert parts == {
+        "w0.arrows": "load requests",
+        "w0.health.arrows": "load health",
+        "w0.prewarm.arrows": "prewarm requests",
+        "w0.prewarm.health.arrows": "prewarm health",
+    }
+
+
+def test_pieces_are_appended_and_a_closed_part_takes_no_more(desk: OrderDesk, run: RunDirectory) -> None:
+    desk.open(POINT, 1, "load", 4, {"w0": 2})
+    for piece in (b"one ", b"two"):
+        do(desk.append("w0", POINT, 1, "load", "requests", piece))
+    desk.close()
+    assert run.part(POINT, 1, "w0").read_bytes() == b"one two"
+    with pytest.raises(RunDirectoryError, match="written once"):
+        do(desk.append("w0", POINT, 1, "load", "requests", b"late"))
+
+
+def test_the_parts_of_monitors_are_their_own_to_close(desk: OrderDesk, run: RunDirectory) -> None:
+    name = run.relative(run.gpu_part("host"))
+    do(desk.append_part(name, b"a"))
+    desk.open(POINT, 1, "load", 4, {"w0": 2})
+    desk.close()
+    do(desk.append_part(name, b"b"))
+    do(desk.close_part(name))
+    assert run.gpu_part("host").read_bytes() == b"ab"
+
+
+# Progress
+
+POINT_OF_PLAN = Point(POINT, "arm", "load", 3, 12, 64, 4, None, None, None)
+
+
+def test_a_snapshot_before_anything_knows_nothing(desk: OrderDesk, clock: FakeClock) -> None:
+    snapshot = Progress(desk, clock, points_total=3).snapshot()
+    assert (snapshot.arm, snapshot.point_id, snapshot.step) == (None, None, "start")
+    assert (snapshot.requests, snapshot.left_s, snapshot.points_total) == (0, None, 3)
+
+
+def test_a_snapshot_adds_up_the_workers_and_reckons_what_is_left(desk: OrderDesk, clock: FakeClock) -> None:
+    progress = Progress(desk, clock, points_total=3)
+    progress.step(POINT_OF_PLAN, 2, "load")
+    desk.open(POINT, 2, "load", 12, {"w0": 2, "w1": 1})
+    assert progress.snapshot().left_s is None, "nothing is finished, so nothing can be reckoned"
+    clock.ns += 4 * NS_PER_S
+    do(desk.heartbeat("w0", 2, 5, 500))
+    do(desk.heartbeat("w0", 2, 2, 200))
+    do(desk.heartbeat("w1", 1, 2, 200))
+    snapshot = progress.snapshot()
+    assert (snapshot.point_id, snapshot.attempt, snapshot.step) == (POINT, 2, "load")
+    assert (snapshot.in_flight, snapshot.completed, snapshot.requests) == (3, 4, 12)
+    assert snapshot.output_tokens_per_s == pytest.approx(100.0)
+    assert snapshot.left_s == pytest.approx(8.0)
+
+
+def test_a_new_order_forgets_the_pulses_of_the_one_before(desk: OrderDesk, clock: FakeClock) -> None:
+    desk.open(POINT, 1, "prewarm", 2, {"w0": 2})
+    do(desk.heartbeat("w0", 2, 2, 8))
+    desk.open(POINT, 1, "load", 12, {"w0": 2})
+    assert Progress(desk, clock, 1).snapshot().completed == 0
+
+
+def test_a_pulse_after_the_end_is_ignored(desk: OrderDesk) -> None:
+    desk.open(POINT, 1, "load", 12, {"w0": 2})
+    desk.close()
+    do(desk.heartbeat("w0", 0, 12, 48))
+    assert desk.order is None
+
+
+def test_finished_points_are_listed_in_order(desk: OrderDesk, clock: FakeClock) -> None:
+    progress = Progress(desk, clock, 2)
+    progress.arm_step("arm", "alive")
+    assert (progress.snapshot().arm, progress.snapshot().point_id) == ("arm", None)
+    progress.step(POINT_OF_PLAN, 1, "load")
+    progress.point_done(POINT_OF_PLAN, "accepted")
+    snapshot = progress.snapshot()
+    assert (snapshot.points_done, snapshot.last_verdicts) == (1, ((POINT, "accepted"),))

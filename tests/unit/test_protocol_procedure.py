@@ -1,0 +1,174 @@
+"""The whole order of steps of an attempt, read from a log of what the engine and the fleet were asked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+from protocol_fakes import NS_PER_S, FakeEngine, Stage, scenario
+
+from raybench.engines import ENGINES
+from raybench.engines.contract import Counters, Gauges, Http, QueueState, Reply
+from raybench.records.stream import read_part
+from raybench.scenario.schema import Scenario
+
+
+def play(given: Scenario, engine: FakeEngine, path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setitem(ENGINES, "sglang", engine)
+    stage = Stage(path, given, engine)
+    asyncio.run(stage.play())
+    return stage
+
+
+def once(log: list[str]) -> list[str]:
+    """Repeated looks of one wait as one."""
+    return [name for name, _ in itertools.groupby(log)]
+
+
+def test_every_step_of_an_attempt_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = play(scenario(), FakeEngine(), tmp_path, monkeypatch)
+    # The first is that of the arm, before any attempt.
+    assert once(stage.engine.log) == [
+        "alive",
+        "idle",
+        "prewarm",
+        "idle",
+        "flush",
+        "counters",
+        "load",
+        "counters",
+    ]
+    assert stage.steps() == [
+        "alive",
+        "idle",
+        "prewarm",
+        "idle",
+        "flush",
+        "counters_before",
+        "load",
+        "counters_after",
+    ]
+    assert {event["status"] for event in stage.events("step")} == {"done"}
+    assert stage.engine.log.count("alive") == 2
+
+
+def test_a_retried_attempt_begins_at_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = play(scenario(), FakeEngine(always_hit=True), tmp_path, monkeypatch)
+    one = ["alive", "idle", "prewarm", "idle", "flush", "counters_before", "load", "counters_after"]
+    assert stage.steps() == one * 2
+    assert [event["attempt"] for event in stage.events("step")] == [1] * 8 + [2] * 8
+
+
+def test_without_prewarm_and_flush_these_steps_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = scenario(guards="prewarm_requests: 0, flush: false")
+    stage = play(given, FakeEngine(), tmp_path, monkeypatch)
+    assert stage.steps() == ["alive", "idle", "counters_before", "load", "counters_after"]
+
+
+def test_o_p1_no_flush_ever_happens_during_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = play(scenario(), FakeEngine(always_hit=True), tmp_path, monkeypatch)
+    log = once(stage.engine.log)
+    for number, name in enumerate(log):
+        if name == "load":
+            assert log[number - 1 : number + 2] == ["counters", "load", "counters"]
+
+
+def test_o_l1_the_prewarm_obeys_the_cap_of_the_load_and_sends_other_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = "  - {name: load, input_tokens: 64, output_tokens: 4, concurrency: [3], requests: 6}"
+    stage = play(scenario(workload, guards="prewarm_requests: 10"), FakeEngine(), tmp_path, monkeypatch)
+    assert stage.fleet.executed == [
+        ("prewarm", {"w000": 2, "w001": 1}),
+        ("load", {"w000": 2, "w001": 1}),
+    ]
+    prewarm, load = stage.engine.prompts[:10], stage.engine.prompts[10:]
+    assert len(load) == 6
+    assert not {prompt[:16] for prompt in prewarm} & {prompt[:16] for prompt in load}
+
+
+def test_a_prewarm_of_fewer_requests_than_the_concurrency_leaves_the_other_slots_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload = "  - {name: load, input_tokens: 64, output_tokens: 4, concurrency: [8], requests: 8}"
+    stage = play(scenario(workload, guards="prewarm_requests: 1"), FakeEngine(), tmp_path, monkeypatch)
+    assert stage.fleet.executed[0] == ("prewarm", {"w000": 1, "w001": 0})
+    assert stage.commits() == [("arm/load/c8", 1, "accepted")]
+
+
+def test_request_ids_are_of_one_width_and_unique_over_attempts_and_phases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = play(scenario(), FakeEngine(always_hit=True), tmp_path, monkeypatch)
+    rids: list[str] = []
+    for part in stage.run.parts.rglob("*.arrows"):
+        rids += read_part(part).table["rid"].to_pylist()
+    assert len(rids) == len(set(rids)) == 10
+    assert {len(rid) for rid in rids} == {len(rids[0])}
+
+
+def test_steps_are_journalled_with_their_seconds_and_what_they_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = play(scenario(guards="prewarm_requests: 1, idle_stable_s: 1.0"), FakeEngine(), tmp_path, monkeypatch)
+    steps = {event["step"]: event for event in stage.events("step")}
+    assert steps["idle"]["seconds"] == pytest.approx(1.0)
+    assert steps["idle"]["source"] == "engine"
+    assert steps["flush"]["reply"].startswith("HTTP 200")
+    assert steps["counters_before"]["instance"] == "pid-1"
+    assert steps["counters_after"]["counters"]["requests"] == steps["counters_before"]["counters"]["requests"] + 4
+    assert (steps["load"]["sent"], steps["load"]["lost"]) == (4, {})
+    (started,), (ended,) = stage.events("load_started"), stage.events("load_ended")
+    assert ended["unix_ns"] - started["unix_ns"] == 2 * NS_PER_S
+    assert [event["phase"] for event in stage.events("clock")] == ["prewarm"] * 2 + ["load"] * 2
+
+
+class LateCounters(FakeEngine):
+    """Counters that move only after some looks, as engines' do behind their last byte."""
+
+    behind = 3
+
+    async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
+        scraped = await super().scrape(http)
+        if self.log.count("load") and self.behind:
+            self.behind -= 1
+            return self._before
+        self._before = scraped
+        return scraped
+
+
+def test_late_counters_are_no_foreign_traffic_and_not_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = play(scenario(), LateCounters(), tmp_path, monkeypatch)
+    assert stage.verdicts() == ["accept"]
+    assert stage.events("verdict")[0]["findings"] == []
+
+
+class Unknowing(FakeEngine):
+    async def queue(self, http: Http) -> QueueState | None:
+        return None
+
+
+def test_an_idle_state_that_the_engine_cannot_tell_is_journalled_as_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = play(scenario(), Unknowing(), tmp_path, monkeypatch)
+    sources = [event["source"] for event in stage.events("step") if event["step"] == "idle"]
+    assert sources == ["unknown", "unknown"]
+    assert [f["code"] for f in stage.events("verdict")[0]["findings"]] == ["idle_not_verified"]
+
+
+def test_a_failed_step_is_journalled_with_the_engine_s_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(flush_forever=Reply(400, b"running requests"))
+    stage = play(scenario(), engine, tmp_path, monkeypatch)
+    last = stage.events("step")[-1]
+    assert (last["step"], last["status"], last["attempt"]) == ("flush", "failed", 1)
+    assert "running requests" in last["error"]
+    assert last["seconds"] == pytest.approx(120.0)
