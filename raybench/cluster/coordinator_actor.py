@@ -100,7 +100,15 @@ class CoordinatorActor:
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            fleet = RayFleet(layout, scenario.load.workers_per_node, me, prompts, self._clock, timeout_s)
+            fleet = RayFleet(
+                layout,
+                scenario.load.workers_per_node,
+                me,
+                prompts,
+                self._clock,
+                timeout_s,
+                self._desk.last_pulse_ns,
+            )
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos = [*await fleet.start(), await host.start(timeout_s)]
             await asyncio.to_thread(self._note_inputs, corpus, hellos)

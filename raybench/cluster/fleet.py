@@ -8,7 +8,9 @@ restarted by Ray: a worker that comes back empty would send its load a second ti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +39,10 @@ PINGS = 7
 CALL_TIMEOUT_S = 30.0
 #: How long a given-up order may take to hand in its last records.
 CANCEL_TIMEOUT_S = 15.0
+#: A worker gives a sign of life every half second. One that is not heard of at this many looks in a row is
+#: given up; of a host behind a cut link Ray itself would wait for an answer for about a minute.
+SILENT_LOOKS_MAX = 10
+LOOK_S = 1.0
 #: What one actor may hold in calls at a time: leases, record pieces and heartbeats of many workers.
 COORDINATOR_CONCURRENCY = 10_000
 
@@ -84,12 +90,14 @@ class RayFleet:
         prompts: Mapping[str, Rendered],
         clock: AnchoredClock,
         start_timeout_s: float,
+        last_pulse_ns: Callable[[str], int | None],
     ) -> None:
         self._seats = [node for node in layout.clients for _ in range(workers_per_node)]
         self._coordinator = coordinator
         self._prompts = ray.put(dict(prompts))
         self._clock = clock
         self._start_timeout_s = start_timeout_s
+        self._last_pulse_ns = last_pulse_ns
         self._actors: dict[str, Any] = {}
         self._nodes: dict[str, Node] = {}
         self._names = [f"w{seat:03d}" for seat in range(len(self._seats))]
@@ -143,6 +151,7 @@ class RayFleet:
         }
         summaries: list[WorkerSummary] = []
         pending = set(running)
+        watch = asyncio.ensure_future(self._give_up_the_silent(running))
         try:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
@@ -159,11 +168,32 @@ class RayFleet:
             if pending:
                 await asyncio.wait(pending, timeout=CANCEL_TIMEOUT_S)
             raise
+        finally:
+            watch.cancel()
         return FleetResult(start_unix_ns, self._clock.unix_ns(), tuple(summaries), lost)
 
+    async def _give_up_the_silent(self, running: Mapping[asyncio.Task[Any], str]) -> None:
+        """End the actors of workers that are not heard of, so that their calls fail.
+
+        Looks are counted, not seconds: a coordinator that was held up itself reads the signs that have come
+        meanwhile before it looks again.
+        """
+        heard: dict[str, int | None] = {}
+        looks: Counter[str] = Counter()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for name in (name for task, name in running.items() if not task.done()):
+                last = self._last_pulse_ns(name)
+                looks[name] = looks[name] + 1 if heard.get(name) == last else 0
+                heard[name] = last
+                if looks[name] == SILENT_LOOKS_MAX and name in self._actors:
+                    ray.kill(self._actors[name])
+
     async def cancel(self) -> None:
+        """Tell all workers; one that cannot be reached is struck off once Ray gives it up."""
         calls = [self._call(name, actor.cancel.remote()) for name, actor in list(self._actors.items())]
-        await asyncio.wait_for(asyncio.gather(*calls), CANCEL_TIMEOUT_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*calls), CANCEL_TIMEOUT_S)
 
     async def _make(self, seats: list[tuple[str, Node]]) -> list[dict[str, object]]:
         for name, node in seats:

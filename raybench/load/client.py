@@ -69,6 +69,9 @@ LIMIT_OF = {
 
 def classify(error: BaseException, limits: RequestLimits) -> Failure:
     """What aiohttp or the socket raised for a request, as a Failure; a timeout names its limit."""
+    if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
+        # aiohttp puts what it has read of the headers where its text stands otherwise.
+        return Failure("disconnected", "broken_stream", "the connection was closed inside the response's headers")
     fitting = ((outcome, name) for kinds, outcome, name in FAILURES if isinstance(error, kinds))
     outcome, error_class = next(fitting, ("bad_stream", "client_error"))
     text = f"{type(error).__name__}: {error}".removesuffix(": ")
@@ -134,12 +137,7 @@ class LoadClient:
         """
         tries = 1
         stamps, status, failure, complete = await self._try(self._session, path, body, decoder)
-        if (
-            failure is not None
-            and failure.outcome == "disconnected"
-            and stamps.reused
-            and stamps.headers_ns is None
-        ):
+        if failure is not None and stamps.reused and _nothing_came(failure, stamps):
             tries = 2
             stamps, status, failure, complete = await self._try(
                 self._fresh, path, body, decoder, asked_ns=stamps.asked_ns
@@ -200,6 +198,12 @@ class LoadClient:
     async def _on_sent(self, _session: Any, context: Any, _params: Any) -> None:
         # Called right before the last piece of the body is written to the transport.
         context.trace_request_ctx.sent_ns = self._clock.monotonic_ns()
+
+
+def _nothing_came(failure: Failure, stamps: Stamps) -> bool:
+    """The connection ended and not one byte of an answer is known to have come."""
+    ended = failure.outcome == "disconnected" and failure.error_class != "broken_stream"
+    return ended and stamps.headers_ns is None
 
 
 def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[str, object]:

@@ -246,10 +246,12 @@ class _Shift:
         self._drained = not tickets
 
     async def _flush_until(self, stop: asyncio.Event) -> None:
-        """Every FLUSH_S, and once more at the end."""
-        while not stop.is_set():
+        """Every FLUSH_S, and once more at the end: after `stop`, whatever was under way when it came."""
+        stopped = False
+        while not stopped:
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), FLUSH_S)
+            stopped = stop.is_set()
             await self._flush()
             await self._desk.heartbeat(self._name, self._in_flight, self._received, self._output_tokens)
 

@@ -90,6 +90,11 @@ class OrderDesk:
     async def close_part(self, relative_path: str) -> None:
         self._files.close(relative_path)
 
+    def last_pulse_ns(self, worker: str) -> int | None:
+        """When this worker was last heard of in the order set under way, on the coordinator's monotonic clock."""
+        pulse = None if self._open is None else self._open.pulses.get(worker)
+        return None if pulse is None else pulse.received_ns
+
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         if self._open is not None:
             self._open.pulses[worker] = Pulse(self._clock.monotonic_ns(), in_flight, completed, output_tokens)

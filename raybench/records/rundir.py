@@ -150,9 +150,7 @@ class RunDirectory:
         names = point_id.split("/")
         assert len(names) == 3, f"a point id reads arm/workload/level, not {point_id!r}"
         arm, workload, level = map(safe_name, names)
-        return (
-            self.parts / (f"%{ord(arm[0]):02X}{arm[1:]}" if arm in _OWN_FOLDERS else arm) / workload / level
-        )
+        return self.parts / (f"%{ord(arm[0]):02X}{arm[1:]}" if arm in _OWN_FOLDERS else arm) / workload / level
 
 
 def _session_name(name: str, session: int) -> str:

@@ -24,9 +24,7 @@ def to_json(value: object, *, indent: int | None = None) -> str:
     Anything else is a bug of the caller and raises TypeError.
     """
     separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(
-        _strict(value), allow_nan=False, ensure_ascii=False, indent=indent, separators=separators
-    )
+    return json.dumps(_strict(value), allow_nan=False, ensure_ascii=False, indent=indent, separators=separators)
 
 
 def from_json(text: str, source: str) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from real_engines import Server
+from real_engines import Server, Tally, difference, reconciliation, recorded
 
 from raybench.corpus.tokens import load_corpus, render_ids
 from raybench.engines import ENGINES
@@ -22,9 +22,14 @@ from raybench.records.schema import REQUESTS
 from raybench.scenario.schema import Corpus, RequestLimits, SyntheticCorpus
 
 Row = dict[str, Any]
+#: Gives the running server of an engine.
+Start = Callable[[str], Server]
 
+#: Tokens of context that the servers are started with: what does not fit is soon reached.
+CONTEXT = 4096
 VOCABULARY = 2048
 LIMIT_S = 60.0
+SETTLE_LIMIT_S = 5.0
 POLL_S = 0.1
 
 
@@ -71,7 +76,7 @@ class Hand:
         async def flushed() -> bool:
             return (await self.engine.flush(self.control, timeout_s=10)).accepted
 
-        await until(flushed, "flushed")
+        await until(flushed)
 
     async def running(self) -> bool:
         state = await self.engine.queue(self.control)
@@ -99,8 +104,9 @@ async def hand(server: Server) -> AsyncIterator[Hand]:
         await control.close()
 
 
-async def until(look: Callable[[], Awaitable[bool]], what: str) -> None:
-    async with asyncio.timeout(LIMIT_S):
+async def until(look: Callable[[], Awaitable[bool]], *, limit_s: float = LIMIT_S) -> None:
+    """Raises TimeoutError."""
+    async with asyncio.timeout(limit_s):
         while not await look():
             await asyncio.sleep(POLL_S)
 
@@ -108,3 +114,18 @@ async def until(look: Callable[[], Awaitable[bool]], what: str) -> None:
 def table(rows: list[Row]) -> pa.Table:
     """Records as the checks read them."""
     return pa.Table.from_pylist(rows, schema=REQUESTS)
+
+
+def counted_alike(server: Server, before: Tally, rows: list[Row]) -> bool:
+    """Whether the server's counters came to what the records say: some move a moment after the last byte."""
+    records = recorded(table(rows))
+
+    async def alike() -> bool:
+        return not difference(server.tally().since(before), records)
+
+    try:
+        asyncio.run(until(alike, limit_s=SETTLE_LIMIT_S))
+    except TimeoutError:
+        print(reconciliation(server.engine, server.tally().since(before), records))
+        return False
+    return True

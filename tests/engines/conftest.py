@@ -1,33 +1,22 @@
-"""Real engines, each started at most once a session; everything here has the marker `engine`."""
+"""Real engines, each started at most once a session."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
+from by_hand import CONTEXT, Start
 from real_engines import HOME, Server, serving
 
-Start = Callable[[str], Server]
-
-#: Tokens of context that the servers are started with: what does not fit is soon reached.
-CONTEXT = 4096
 OPTIONS = {
     "sglang": ("--context-length", str(CONTEXT)),
     "llamacpp": ("--context", str(CONTEXT)),
     "vllm": ("--max-model-len", str(CONTEXT)),
 }
-#: Engines whose environment is not made for the tests alone: it takes minutes.
+#: Tested where somebody has made its environment; CI does not, to save two minutes.
 ONLY_IF_PREPARED = ("vllm",)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.engine)
 
 
 @pytest.fixture(autouse=True, scope="session")

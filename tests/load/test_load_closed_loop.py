@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fault_server import Asked, FaultServer, Wire, answer
-from rig import INPUT_TOKENS, Fleet, assert_stamps_ordered, order, run
+from rig import INPUT_TOKENS, POINT, Fleet, assert_stamps_ordered, order, run
 
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.records.clock import NO_OFFSET
 from raybench.scenario.schema import SyntheticCorpus
+
+PART = (POINT, 1, "w000")
 
 
 class OneAtATime:
@@ -222,6 +225,43 @@ def test_a_bug_in_one_slot_ends_all_slots_and_comes_out(tmp_path: Path, monkeypa
             assert not [name for name in running if "_Shift" in name], running
 
     run(scene())
+
+
+def test_records_that_come_during_a_slow_flush_are_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load ends while the coordinator still takes the batch before."""
+    monkeypatch.setattr("raybench.load.worker.FLUSH_S", 0.01)
+
+    async def scene() -> Fleet:
+        first_batch, last_answer = asyncio.Event(), asyncio.Event()
+
+        async def script(_asked: Asked, wire: Wire) -> None:
+            if server.arrivals == 2:
+                await first_batch.wait()
+            await answer(server, wire)
+            if server.arrivals == 2:
+                last_answer.set()
+
+        server = FaultServer(script)
+        async with server:
+            fleet = Fleet(tmp_path, 1)
+            append = fleet.desk.append
+
+            async def slow(*call: Any) -> None:
+                if call[4] == "requests" and not first_batch.is_set() and fleet.run.part(*PART).exists():
+                    first_batch.set()
+                    await last_answer.wait()
+                    await asyncio.sleep(0.05)
+                await append(*call)
+
+            fleet.desk.append = slow  # type: ignore[method-assign]
+            await fleet.carry_out(order(server.url, requests=2), 1)
+            return fleet
+
+    fleet = run(scene())
+    assert [row["ticket"] for row in fleet.rows()] == [0, 1]
+    assert fleet.part("w000").closed
 
 
 def test_records_that_cannot_be_stored_end_the_load(tmp_path: Path) -> None:

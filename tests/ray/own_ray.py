@@ -36,7 +36,7 @@ class OwnRay:
     @property
     def outside(self) -> dict[str, str]:
         """Environment of a command that reaches the cluster by its Job API."""
-        return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        return _auth(self.token)
 
     @property
     def inside(self) -> dict[str, str]:
@@ -45,11 +45,8 @@ class OwnRay:
 
     def actors(self, state: str = "ALIVE") -> list[dict[str, Any]]:
         """What `ray list actors` says."""
-        answer = self.get(
-            f"/api/v0/actors?limit=1000&filter_keys=state&filter_predicates=%3D&filter_values={state}"
-        )
-        found: list[dict[str, Any]] = answer["data"]["result"]["result"]
-        return found
+        answer = self.get("/api/v0/actors?limit=10000")
+        return [actor for actor in answer["data"]["result"]["result"] if actor["state"] == state]
 
     def job(self, submission_id: str) -> dict[str, Any]:
         job: dict[str, Any] = self.get(f"/api/jobs/{submission_id}")
@@ -71,15 +68,18 @@ def head(
     *,
     prefix: Sequence[str] = (),
     resources: Mapping[str, int] | None = None,
-    token: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[OwnRay]:
-    """A head node with a dashboard on `address`; it ends with the block."""
-    token = token or secrets.token_hex(16)
+    """A head node with a dashboard on `address`; it ends with the block.
+
+    prefix: a command in front, as `ip netns exec head`. variables: more of Ray's environment.
+    """
+    token = secrets.token_hex(16)
     gcs, dashboard, agent, client = free_ports(4)
     options = ["--head", f"--port={gcs}", "--include-dashboard=true", f"--dashboard-host={address}"]
     options += [f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
     options += [f"--ray-client-server-port={client}"]
-    with _node(address, options, prefix, resources, token) as (process, folder):
+    with _node(address, options, prefix, resources, {**(variables or {}), **_auth(token)}) as (process, folder):
         yield OwnRay(f"{address}:{gcs}", f"http://{address}:{dashboard}", token, folder, process)
 
 
@@ -88,8 +88,12 @@ def worker(
     cluster: OwnRay, address: str, *, prefix: Sequence[str] = (), resources: Mapping[str, int] | None = None
 ) -> Iterator[LaunchedProcess]:
     """One more node of `cluster`; it ends with the block."""
-    with _node(address, [f"--address={cluster.gcs}"], prefix, resources, cluster.token) as (process, _):
+    with _node(address, [f"--address={cluster.gcs}"], prefix, resources, _auth(cluster.token)) as (process, _):
         yield process
+
+
+def _auth(token: str) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 @contextmanager
@@ -98,19 +102,20 @@ def _node(
     options: Sequence[str],
     prefix: Sequence[str],
     resources: Mapping[str, int] | None,
-    token: str,
+    variables: Mapping[str, str],
 ) -> Iterator[tuple[LaunchedProcess, Path]]:
     folder = Path(tempfile.mkdtemp(prefix="rbt", dir="/tmp"))  # short: sockets in it have a limited path
     command = [*prefix, sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *options]
     command += [f"--node-ip-address={address}", f"--temp-dir={folder}", "--disable-usage-stats"]
     command += ["--num-cpus=1", "--num-gpus=0", f"--object-store-memory={OBJECT_STORE_BYTES}"]
     command += ["--min-worker-port=0", "--max-worker-port=0", f"--resources={json.dumps(dict(resources or {}))}"]
-    variables = {**environment(folder), "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
-    variables |= {"RAY_TMPDIR": str(folder), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": str(int(address != "127.0.0.1"))}
+    # the last of these decides whether 127.0.0.1 may stay a node's address (see cluster/auth.py)
+    env = {**environment(folder), **variables, "RAY_TMPDIR": str(folder)}
+    env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = str(int(address != "127.0.0.1"))
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         process = LaunchedProcess.start(
-            command, log_path=folder / "start.log", env=variables, grace_s=GRACE_S, name=f"Ray on {address}"
+            command, log_path=folder / "start.log", env=env, grace_s=GRACE_S, name=f"Ray on {address}"
         )
         stack.callback(process.stop)
         process.wait_ready(LogPattern("This command will now block forever"), LIMIT_S)

@@ -63,9 +63,16 @@ def test_o_r2_a_leftover_actor_under_our_name_is_removed(tmp_path: Path, cluster
 def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
     tmp_path: Path, cluster: own_ray.OwnRay
 ) -> None:
-    with engine(tmp_path, 2) as url:
-        # the second would wait for an idle server: it gives up at once
-        content = product.scenario("shared", url=url, workloads=[product.SLOW])
+    with engine(tmp_path, 1) as url:
+        # a load that outlasts the commands below; the second run, which would wait for its end, gives up soon
+        endless = {
+            "name": "endless",
+            "output_tokens": 8192,
+            "concurrency": [4],
+            "requests": 64,
+            "prewarm_requests": 0,
+        }
+        content = product.scenario("shared", url=url, workloads=[endless])
         first_path = product.write_scenario(tmp_path, content)
         hasty = {**content, "name": "hasty", "guards": {**content["guards"], "idle_timeout_s": 0.3}}
         second_path = product.write_scenario(tmp_path, hasty)
@@ -84,8 +91,10 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
             went_on = product.only_run(tmp_path / "three")
             assert went_on is not None
             assert product.events(went_on, "attempt_started"), forced.output
-            ended = first.end()
-        assert ended.exit_code == 0, ended.output
+            first.interrupt()
+            ended = first.end(60)
+        assert ended.exit_code == 1, ended.output
+        assert product.events(run, "run_ended")[-1]["status"] == "interrupted"
     product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
 
 

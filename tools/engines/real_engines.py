@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -42,6 +43,8 @@ MODEL = HOME / "model"
 RAYBENCH = Path(sys.executable).with_name("raybench")
 START_LIMIT_S = 180.0
 ANSWER_LIMIT_S = 10.0
+#: Installed without bytecode: where the surroundings forbid to write it, each start would compile all of it.
+WRITE_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
 
 Say = Callable[[str], object]
 
@@ -156,9 +159,8 @@ def counter(metrics: str, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE))
 
 
-def recorded(run: Path) -> Tally:
-    """The same sums over all records of a merged run, prewarm and rejected attempts included."""
-    rows = pq.read_table(run / "requests.parquet")
+def recorded(rows: pa.Table) -> Tally:
+    """The same sums over request records; what failed counts with the tokens seen before it did."""
 
     def total(column: str) -> float:
         return float(pc.sum(rows[column]).as_py() or 0)
@@ -220,7 +222,7 @@ def serving(
         slots.mkdir(parents=True, exist_ok=True)
         argv += ["--slot-save-path", f"{slots}/"]
     url = f"http://127.0.0.1:{port}"
-    with LaunchedProcess.start(argv, log_path=log_path, name=recipe.title) as process:
+    with LaunchedProcess.start(argv, log_path=log_path, name=recipe.title, env=WRITE_BYTECODE) as process:
         process.wait_ready(UrlAnswers(url + recipe.ready_path), START_LIMIT_S)
         yield Server(engine, url, log_path)
 
@@ -282,7 +284,7 @@ def demo(runs_dir: Path) -> int:
     made = set(runs_dir.glob("*/manifest.json")) - earlier
     if len(made) != 1:
         return job.returncode or 1
-    records = recorded(made.pop().parent)
+    records = recorded(pq.read_table(made.pop().with_name("requests.parquet")))
     print("\nwhole run, prewarm included, as counted by the server and as recorded:")
     print(reconciliation("SGLang", counted, records))
     return job.returncode or (1 if difference(counted, records) else 0)

@@ -1,0 +1,155 @@
+"""Several hosts: two that send load, one with the engine, each in a network namespace of its own."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import network
+import own_ray
+import pyarrow.parquet as pq
+import pytest
+import ray_product as product
+import yaml
+
+pytestmark = pytest.mark.netns
+
+CLIENT = {"bench_client": 1}
+TARGET = {"gpu_host": 1}
+#: Ray gives a node up after some silence; an operator may shorten it like this, so that the tests do.
+IMPATIENT = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+#: A cut link is noticed and the run ended within this long.
+END_LIMIT_S = 90.0
+
+
+@dataclass
+class Hosts:
+    """The network, the Ray on it, and the nodes beside the head, which come and go."""
+
+    net: network.Network
+    cluster: own_ray.OwnRay
+    nodes: ExitStack
+
+    def join(self, host: str, resources: dict[str, int]) -> None:
+        """`ray start` on a host, as its operator does; also again after Ray gave the host up."""
+        node = own_ray.worker(
+            self.cluster, self.net.address(host), prefix=self.net.inside(host), resources=resources
+        )
+        self.nodes.enter_context(node)
+
+    def product(self, folder: Path) -> dict[str, Any]:
+        """How a raybench command is started on the head's host."""
+        return {
+            "folder": folder,
+            "env": {"TEST_RAY_TOKEN": self.cluster.token},
+            "prefix": self.net.inside("head"),
+        }
+
+    def cluster_file(self, folder: Path) -> Path:
+        path = folder / "cluster.yaml"
+        content = {
+            "name": "three-hosts",
+            "address": self.cluster.job_api,
+            "token_env": "TEST_RAY_TOKEN",
+            "runs_dir": str(folder / "on-head"),
+            "placement": {"client_resource": "bench_client", "target_resource": "gpu_host"},
+            "load": {"client_nodes": 2},
+        }
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+
+@pytest.fixture(scope="module")
+def hosts(no_ray_of_the_surroundings: None) -> Iterator[Hosts]:
+    with ExitStack() as stack:
+        try:
+            net = stack.enter_context(network.network("head", "client", "target"))
+        except network.Unavailable as why:
+            pytest.skip(str(why))
+        head = own_ray.head(net.address("head"), prefix=net.inside("head"), resources=CLIENT, variables=IMPATIENT)
+        cluster = stack.enter_context(head)
+        made = Hosts(net, cluster, stack.enter_context(ExitStack()))
+        made.join("client", CLIENT)
+        made.join("target", TARGET)
+        yield made
+
+
+def generations(run: product.RunDirectory) -> Counter[str]:
+    """Who has sent how many requests, by the engine's own access log."""
+    log = (run.arm("small") / "engine.log").read_text()
+    return Counter(re.findall(r"([0-9.]+):[0-9]+ - \"POST /generate ", log))
+
+
+def test_two_hosts_send_one_load_and_the_monitor_sits_with_the_engine(tmp_path: Path, hosts: Hosts) -> None:
+    net = hosts.net
+    workload = {"output_tokens": 128, "concurrency": [5], "requests": 20, "prewarm_requests": 2}
+    scenario = product.write_scenario(tmp_path, product.scenario("spread", workloads=[workload]))
+    with product.start(
+        "submit", scenario, "--cluster", hosts.cluster_file(tmp_path), **hosts.product(tmp_path)
+    ) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        ready = product.wait_for_event(run, running, "fleet_ready")
+        workers = {one["worker"]: one["pid"] for one in ready["workers"]}
+        # one worker on each client host, in the order of their addresses
+        assert (workers["w000"] in net.pids("head"), workers["w001"] in net.pids("client")) == (True, True)
+        assert ready["target_host"]["pid"] in net.pids("target")
+        ended = running.end()
+    assert ended.exit_code == 0, ended.output
+    assert [title.rpartition(" ")[2] for title in ready["clients"]] == [
+        f"({net.address('head')})",
+        f"({net.address('client')})",
+    ]
+    [launched] = product.events(run, "arm_launched")
+    assert launched["url"].startswith(f"http://{net.address('target')}:")
+
+    row = product.points(run)["small/tiny/c5"]
+    assert (row["verdict"], row["requests_ok"], row["in_flight_peak"]) == ("accepted", 20, 5)
+    assert row["gpu_data"] == "complete"
+    sent = Counter(product.requests(run)["worker"].to_pylist())
+    assert sum(sent.values()) == 22
+    # what each worker recorded is what the engine has seen from its host
+    assert generations(run) == {net.address("head"): sent["w000"], net.address("client"): sent["w001"]}
+    assert min(sent.values()) > 0
+    assert len(list((run.parts / "gpu").iterdir())) == 1
+    assert len(pq.read_table(run.gpu_parquet)["gpu_uuid"].unique()) == 2
+
+
+def test_a_cut_link_voids_the_point_and_resume_completes_once_it_is_back(tmp_path: Path, hosts: Hosts) -> None:
+    content = product.scenario(
+        "cut", sim=product.SLOW_SIM, workloads=[{"concurrency": [2], "requests": 6}, product.SLOW]
+    )
+    scenario = product.write_scenario(tmp_path, content)
+    command = ["submit", "--cluster", hosts.cluster_file(tmp_path)]
+    with product.start(*command, scenario, **hosts.product(tmp_path)) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        product.wait_for_load(run, running, "small/slow/c4")
+        hosts.net.cut("client")
+        ended = running.end(END_LIMIT_S)
+    assert ended.exit_code == 1, ended.output
+    points = product.points(run)
+    assert points["small/tiny/c2"]["verdict"] == "accepted"
+    void = points["small/slow/c4"]
+    assert void["verdict"] == "void"
+    lost = [one for one in json.loads(void["findings"]) if one["code"] == "worker_lost"]
+    assert [one["data"]["worker"] for one in lost] == ["w001"]
+    assert lost[0]["data"]["received"] < lost[0]["data"]["planned"] == 24
+    assert "client lost" in ended.output
+
+    hosts.net.restore("client")
+    hosts.join("client", CLIENT)  # Ray has given the old node up, and it ends itself
+    again = product.run(*command, "--resume", run.path, **hosts.product(tmp_path))
+    assert again.exit_code == 0, again.output
+    points = product.points(run)
+    assert {row["verdict"] for row in points.values()} == {"accepted"}
+    assert (points["small/tiny/c2"]["final_attempt"], points["small/slow/c4"]["final_attempt"]) == (1, 2)
+    workers = product.requests(run, point_id="small/slow/c4", attempt=2)["worker"].unique().to_pylist()
+    assert len(workers) == 2
