@@ -117,6 +117,7 @@ class Answer:
     events: int = 0
     bytes_received: int = 0
     text: str = ""
+    text_complete: bool = True
     input_tokens: int | None = None
     output_tokens: int | None = None
     tokens_source: Literal["server", "estimated", "none"] = "none"
@@ -234,7 +235,8 @@ class Engine(Protocol):
 
     def template(self, shape: RequestShape) -> BodyTemplate: ...
 
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder: ...
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
+        """A reader of one answer. `skim`: count tokens without keeping the text, where the route allows it."""
 
     async def alive(self, http: Http) -> Reply:
         """A passive probe (never one that generates)."""

@@ -28,6 +28,9 @@ class MessageReader(Protocol):
     def body(self, message: JsonObject) -> None:
         """The whole body of an answer that is not streamed."""
 
+    def skipped(self, count: int | None) -> None:
+        """Messages were counted without being read; `count` is the server's token count in the last of them."""
+
     def end(self) -> None:
         """No more messages: settle what is known only now."""
 

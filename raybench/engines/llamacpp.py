@@ -35,8 +35,8 @@ class LlamaCpp:
     def template(self, shape: RequestShape) -> BodyTemplate:
         return openai_template(shape, {"ignore_eos": shape.ignore_eos})
 
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder:
-        return openai_decoder(shape, event_bytes_max=event_bytes_max)
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
+        return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
 
     async def alive(self, http: Http) -> Reply:
         return await http.request("GET", "/health")

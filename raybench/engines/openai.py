@@ -26,6 +26,7 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import model_card
 from raybench.engines.decoder import BodyDecoder, StreamDecoder, add_chunk, fail, take_cached_tiers
+from raybench.engines.skim import COUNT_KEY, SkimmingDecoder
 from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, str_of
 from raybench.errors import ConfigError, ConfigProblem
 
@@ -60,8 +61,14 @@ def openai_template(shape: RequestShape, fields: Mapping[str, object]) -> BodyTe
     return make_template(path, {**body, **fields}, shape.extra_body)
 
 
-def openai_decoder(shape: RequestShape, *, event_bytes_max: int) -> Decoder:
-    """Decoder of both OpenAI routes, streamed or not."""
+def openai_decoder(shape: RequestShape, *, event_bytes_max: int, skim: bool) -> Decoder:
+    """Decoder of both OpenAI routes, streamed or not.
+
+    Completions may be skimmed; a chat delta may hold no token, reasoning or an answer, so each is read.
+    """
+    if shape.stream and skim and shape.route == "completions":
+        # after the last text come a finish chunk, the usage, SGLang's tiers and [DONE]
+        return SkimmingDecoder(OpenAIReader(), event_bytes_max=event_bytes_max, count_key=COUNT_KEY, held=4)
     if shape.stream:
         return StreamDecoder(OpenAIReader(), event_bytes_max=event_bytes_max)
     return BodyDecoder(OpenAIReader(), event_bytes_max=event_bytes_max)
@@ -92,6 +99,9 @@ class OpenAIReader:
             fields = object_of(choice)
             self._take_parts(fields, object_of(fields.get("message")))
             self._take_finish(fields)
+
+    def skipped(self, count: int | None) -> None:
+        self._counted = count
 
     def end(self) -> None:
         answer = self.answer
@@ -183,8 +193,8 @@ class OpenAI:
         # Not an OpenAI field: strict servers refuse it, so it is sent only when it is asked for.
         return openai_template(shape, {"ignore_eos": True} if shape.ignore_eos else {})
 
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder:
-        return openai_decoder(shape, event_bytes_max=event_bytes_max)
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
+        return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
 
     async def alive(self, http: Http) -> Reply:
         return await http.request("GET", "/v1/models")

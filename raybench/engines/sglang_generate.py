@@ -63,8 +63,12 @@ class GenerateReader:
         self._text.add(str_of(message.get("text")) or "")
         take_finish(self.answer, self._meta.get("finish_reason"))
 
+    def skipped(self, count: int | None) -> None:
+        self.answer.output_tokens = count
+
     def end(self) -> None:
         self.answer.text = self._text.text
+        self.answer.text_complete |= self._text.cumulative is True
         take_meta(self.answer, self._meta)
         if self.answer.engine_ttft_s is None and self.answer.first_event_ns is not None:
             self.answer.engine_ttft_s = _until_first_answer_s(self._meta)

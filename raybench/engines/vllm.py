@@ -40,8 +40,8 @@ class VLLM:
         fields = {"request_id": RID, "top_k": -1, "ignore_eos": shape.ignore_eos}
         return openai_template(shape, fields)
 
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int) -> Decoder:
-        return openai_decoder(shape, event_bytes_max=event_bytes_max)
+    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
+        return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
 
     async def alive(self, http: Http) -> Reply:
         return await get_first(http, "/health", "/ping", "/v1/models")

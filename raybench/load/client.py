@@ -1,262 +1,38 @@
-"""Send one request and make its record. Runs in a load worker.
+"""Which client carries an order: the cheap one wherever it can, the plain one elsewhere.
 
-The plain way over aiohttp's public interface: aiohttp does connections, TLS, request writing and
-HTTP framing; trace hooks stamp when a connection was obtained and when the body was handed to the
-socket; each read is stamped before it is decoded. A failed request is a record, never an exception.
+Runs in a load worker. The choice is written into the records' metadata (`client`), since stamps of the
+plain client are taken when a task wakes and not where bytes arrive.
 """
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
+from urllib.parse import urlsplit
 
-import aiohttp
-
-from raybench.engines.contract import Answer, Decoder
-from raybench.load.http import auth_headers, tls_context
+from raybench.engines.contract import Decoder
+from raybench.load.exchange import Exchange
 from raybench.load.order import Order
+from raybench.load.plain_client import PlainClient
+from raybench.load.wire_client import WireClient
 from raybench.records.clock import Clock
-from raybench.scenario.schema import RequestLimits
-
-#: How much of an error body is kept in a record.
-ERROR_TEXT_MAX = 500
-#: What aiohttp may hold unread of one answer before it stops reading from the socket.
-READ_BYTES_MAX = 1024 * 1024
 
 
-@dataclass(slots=True)
-class Stamps:
-    """Monotonic ns of one request's way to the socket and back."""
+class Client(Protocol):
+    """Sends the requests of one order."""
 
-    asked_ns: int
-    connected_ns: int | None = None
-    sent_ns: int | None = None
-    headers_ns: int | None = None
-    end_ns: int = 0
-    reused: bool = False
+    name: str
 
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a request failed: `outcome` of records.schema.OUTCOMES, a class to group by, a text."""
-
-    outcome: str
-    error_class: str
-    message: str
-
-
-#: (exceptions, outcome, error_class): the first line that fits an exception names its failure.
-FAILURES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
-    ((aiohttp.ConnectionTimeoutError,), "timeout", "timeout_connect"),
-    ((aiohttp.ServerTimeoutError,), "timeout", "timeout_idle"),
-    ((TimeoutError,), "timeout", "timeout_total"),
-    ((aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch), "connect_error", "connect_error"),
-    ((aiohttp.ServerConnectionError,), "disconnected", "disconnected"),
-    ((aiohttp.ClientPayloadError,), "disconnected", "broken_stream"),
-    ((aiohttp.ClientResponseError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError), "bad_stream", "bad_http"),
-    ((aiohttp.RedirectClientError,), "bad_stream", "bad_http"),
-    ((aiohttp.ClientConnectionError, aiohttp.UploadAbortedError, OSError), "disconnected", "connection_reset"),
-)
-
-#: The field of RequestLimits that a timeout ran into.
-LIMIT_OF = {
-    "timeout_connect": "connect_timeout_s",
-    "timeout_idle": "idle_timeout_s",
-    "timeout_total": "request_timeout_s",
-}
-
-
-def classify(error: BaseException, limits: RequestLimits) -> Failure:
-    """What aiohttp or the socket raised for a request, as a Failure; a timeout names its limit."""
-    if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
-        # aiohttp puts what it has read of the headers where its text stands otherwise.
-        return Failure("disconnected", "broken_stream", "the connection was closed inside the response's headers")
-    fitting = ((outcome, name) for kinds, outcome, name in FAILURES if isinstance(error, kinds))
-    outcome, error_class = next(fitting, ("bad_stream", "client_error"))
-    text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    if error_class in LIMIT_OF:
-        name = LIMIT_OF[error_class]
-        text = f"{text} (limit {name}: {getattr(limits, name)})"
-    return Failure(outcome, error_class, text[:ERROR_TEXT_MAX])
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One request and what came of it. tries: HTTP requests that left; status: None if none came back."""
-
-    stamps: Stamps
-    answer: Answer
-    failure: Failure | None
-    tries: int
-    status: int | None
-
-
-class LoadClient:
-    """The session of one worker for one order. Fresh connections for each order (case O-N4)."""
-
-    def __init__(self, order: Order, clock: Clock) -> None:
-        self._order = order
-        self._clock = clock
-        endpoint = order.endpoint
-        limits = order.limits
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(self._on_created)
-        trace.on_connection_reuseconn.append(self._on_reused)
-        trace.on_request_chunk_sent.append(self._on_sent)
-        tls = tls_context(endpoint)
-
-        def session(*, keep_connections: bool) -> aiohttp.ClientSession:
-            return aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=not keep_connections),
-                headers=auth_headers(endpoint.headers, endpoint.api_key_env)
-                | {"Content-Type": "application/json"},
-                timeout=aiohttp.ClientTimeout(
-                    total=limits.request_timeout_s,
-                    sock_connect=limits.connect_timeout_s,
-                    sock_read=limits.idle_timeout_s,
-                ),
-                trace_configs=[trace],
-                read_bufsize=READ_BYTES_MAX,
-                trust_env=False,
-            )
-
-        self._session = session(keep_connections=True)
-        # The pool may hold more connections that the server has closed, so a second try takes none of it.
-        self._fresh = session(keep_connections=False)
-
-    async def close(self) -> None:
-        await self._session.close()
-        await self._fresh.close()
+    async def open(self, count: int) -> None:
+        """Do ahead of the start what can be done: open `count` connections."""
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
-        """One request, to its end.
+        """One request, to its end. Never raises for what the network or the server does."""
 
-        A reused connection on which not one response byte came is tried again once, openly (`tries` 2)
-        and on a connection of its own: the server closed the old one while it was idle.
-        """
-        tries = 1
-        stamps, status, failure, complete = await self._try(self._session, path, body, decoder)
-        if failure is not None and stamps.reused and _nothing_came(failure, stamps):
-            tries = 2
-            stamps, status, failure, complete = await self._try(
-                self._fresh, path, body, decoder, asked_ns=stamps.asked_ns
-            )
-        answer = decoder.finish(complete=complete)
-        if failure is None and answer.error_class is not None:
-            stream = answer.error_class in ("broken_stream", "bad_event", "event_too_large")
-            failure = Failure(
-                "bad_stream" if stream else "engine_error",
-                answer.error_class,
-                answer.error_message or answer.error_class,
-            )
-        return Exchange(stamps, answer, failure, tries, status)
-
-    async def _try(
-        self,
-        session: aiohttp.ClientSession,
-        path: str,
-        body: bytes,
-        decoder: Decoder,
-        asked_ns: int | None = None,
-    ) -> tuple[Stamps, int | None, Failure | None, bool]:
-        clock = self._clock
-        stamps = Stamps(asked_ns=asked_ns if asked_ns is not None else clock.monotonic_ns())
-        status: int | None = None
-        failure: Failure | None = None
-        complete = False
-        try:
-            async with session.post(
-                self._order.endpoint.url.rstrip("/") + path,
-                data=body,
-                allow_redirects=False,
-                trace_request_ctx=stamps,
-            ) as response:
-                stamps.headers_ns = clock.monotonic_ns()
-                status = response.status
-                if status == 200:
-                    async for data in response.content.iter_any():
-                        decoder.feed(data, clock.monotonic_ns())
-                    complete = True
-                else:
-                    text = (await response.content.read(ERROR_TEXT_MAX)).decode("utf-8", "replace")
-                    failure = Failure("http_error", f"http_{status}", text)
-        except asyncio.CancelledError:
-            failure = Failure("cancelled", "cancelled", "the attempt was given up")
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = classify(error, self._order.limits)
-        stamps.end_ns = clock.monotonic_ns()
-        return stamps, status, failure, complete
-
-    async def _on_created(self, _session: Any, context: Any, _params: Any) -> None:
-        context.trace_request_ctx.connected_ns = self._clock.monotonic_ns()
-
-    async def _on_reused(self, _session: Any, context: Any, _params: Any) -> None:
-        context.trace_request_ctx.connected_ns = self._clock.monotonic_ns()
-        context.trace_request_ctx.reused = True
-
-    async def _on_sent(self, _session: Any, context: Any, _params: Any) -> None:
-        # Called right before the last piece of the body is written to the transport.
-        context.trace_request_ctx.sent_ns = self._clock.monotonic_ns()
+    async def close(self) -> None: ...
 
 
-def _nothing_came(failure: Failure, stamps: Stamps) -> bool:
-    """The connection ended and not one byte of an answer is known to have come."""
-    ended = failure.outcome == "disconnected" and failure.error_class != "broken_stream"
-    return ended and stamps.headers_ns is None
-
-
-def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[str, object]:
-    """One row of records.schema.REQUESTS. A failed request keeps its partial tokens apart."""
-    stamps, answer, failure = exchange.stamps, exchange.answer, exchange.failure
-    ok = failure is None
-    start = int(order.windows[ticket])
-    return {
-        "point_id": order.point_id,
-        "attempt": order.attempt,
-        "phase": order.phase,
-        "worker": worker,
-        "ticket": ticket,
-        "rid": order.rid(ticket),
-        "window_start": start,
-        "window_end": start + order.shape.input_tokens,
-        "tries": exchange.tries,
-        "scheduled_ns": None,
-        "asked_ns": stamps.asked_ns,
-        "connected_ns": stamps.connected_ns,
-        "sent_ns": stamps.sent_ns,
-        "headers_ns": stamps.headers_ns,
-        "first_event_ns": answer.first_event_ns,
-        "first_token_ns": answer.first_token_ns,
-        "last_token_ns": answer.last_token_ns,
-        "end_ns": stamps.end_ns,
-        "outcome": "ok" if failure is None else failure.outcome,
-        "error_class": None if failure is None else failure.error_class,
-        "error_message": None if failure is None else failure.message,
-        "http_status": exchange.status,
-        "finish_reason": answer.finish_reason,
-        "done_marker": answer.done_marker,
-        "input_tokens_asked": order.shape.input_tokens,
-        "output_tokens_asked": order.shape.output_tokens,
-        "input_tokens": answer.input_tokens,
-        "output_tokens": answer.output_tokens if ok else 0,
-        "partial_output_tokens": None if ok else answer.output_tokens or 0,
-        "tokens_source": answer.tokens_source,
-        "first_chunk_tokens": answer.chunk_tokens[0] if answer.chunk_tokens else None,
-        "cached_tokens": answer.cached_tokens,
-        "cached_tokens_device": answer.cached_tokens_device,
-        "cached_tokens_host": answer.cached_tokens_host,
-        "cached_tokens_storage": answer.cached_tokens_storage,
-        "retractions": answer.retractions,
-        "dp_rank": answer.dp_rank,
-        "accept_length": answer.accept_length,
-        "no_answer_text": answer.no_answer_text,
-        "text_chars": len(answer.text),
-        "bytes_received": answer.bytes_received,
-        "events": answer.events,
-        "engine_queue_s": answer.engine_queue_s,
-        "engine_ttft_s": answer.engine_ttft_s,
-        "engine_e2e_s": answer.engine_e2e_s,
-        "chunk_ns": answer.chunk_ns if order.keep_chunks else None,
-        "chunk_tokens": answer.chunk_tokens if order.keep_chunks else None,
-    }
+def make_client(order: Order, clock: Clock) -> Client:
+    """`wire` for http URLs, `plain` for https and where the order asks for it."""
+    if order.client == "plain" or urlsplit(order.endpoint.url).scheme != "http":
+        return PlainClient(order, clock)
+    return WireClient(order, clock)

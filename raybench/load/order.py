@@ -44,6 +44,7 @@ class Order:
     windows: np.ndarray
     rid_prefix: str
     keep_chunks: bool = True
+    client: str = "auto"
 
     def rid(self, ticket: int) -> str:
         return f"{self.rid_prefix}-{ticket:08d}"

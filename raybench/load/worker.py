@@ -16,7 +16,8 @@ from typing import Protocol
 from raybench.corpus.tokens import Rendered
 from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
-from raybench.load.client import LoadClient, record
+from raybench.load.client import Client, make_client
+from raybench.load.exchange import record
 from raybench.load.order import Order, WorkerSummary
 from raybench.records.clock import Clock, ClockAnchor, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER
@@ -82,7 +83,7 @@ class LoadWorker:
         engine = ENGINES[order.endpoint.engine]
         template = engine.template(order.shape)
         self._armed = _Armed(
-            order, engine, template, self._prompts[template.prompt], LoadClient(order, self._clock)
+            order, engine, template, self._prompts[template.prompt], make_client(order, self._clock)
         )
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
@@ -116,7 +117,7 @@ class _Armed:
     """An order with everything prepared that does not depend on the start."""
 
     def __init__(
-        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered, client: LoadClient
+        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered, client: Client
     ) -> None:
         self.order = order
         self.engine = engine
@@ -168,7 +169,7 @@ class _Shift:
         self._rows_written = 0
         self._output_tokens = 0
         self._in_flight = 0
-        labels = {"worker": name, "phase": order.phase, **offset.to_metadata()}
+        labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
         anchor = ClockAnchor.now(clock, host)
         self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", anchor, **labels))
         self._health = health
@@ -197,6 +198,7 @@ class _Shift:
             if self._order.slots:
                 await self._refill()
                 self._armed.prepare(self._tickets)
+                await self._armed.client.open(len(self._tickets))
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
             return True
@@ -215,7 +217,7 @@ class _Shift:
         while (ticket := await self._next_ticket()) is not None:
             body = self._armed.body(ticket)
             decoder = self._armed.engine.decoder(
-                self._order.shape, event_bytes_max=self._order.limits.event_bytes_max
+                self._order.shape, event_bytes_max=self._order.limits.event_bytes_max, skim=True
             )
             self._sent += 1
             self._in_flight += 1

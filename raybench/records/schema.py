@@ -29,6 +29,7 @@ REQUESTS = pa.schema(
         ("scheduled_ns", _i64),  # open loop only
         ("asked_ns", _i64),  # the slot was free and the body ready
         ("connected_ns", _i64),  # a connection was obtained
+        ("connect_ms", _f64),  # how long the TCP set-up of that connection took, whenever it was
         ("sent_ns", _i64),  # the whole request was handed to the socket
         ("headers_ns", _i64),  # response headers read
         ("first_event_ns", _i64),  # first SSE event of any kind

@@ -14,7 +14,8 @@ from raybench.corpus.rendered import Rendered, render_ids
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
-from raybench.load.client import Exchange, LoadClient, record
+from raybench.load.client import Client, make_client
+from raybench.load.exchange import Exchange, record
 from raybench.load.leases import split_slots
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.load.worker import LoadWorker
@@ -28,6 +29,10 @@ from raybench.scenario.schema import RequestLimits, SyntheticCorpus
 
 T = TypeVar("T")
 POINT = "arm/load/c1"
+#: The client that orders ask for: every test here runs with each of them.
+CLIENT = "wire"
+#: Whether decoders may skim; the worker always lets them.
+SKIM = False
 INPUT_TOKENS = 64
 SHAPE = RequestShape(route="generate", input_tokens=INPUT_TOKENS, output_tokens=2)
 #: Every test that talks to a server ends within this, or fails.
@@ -53,6 +58,7 @@ def order(
     point_id: str = POINT,
     attempt: int = 1,
 ) -> Order:
+    """An order for the client under test (`CLIENT`, set by the fixture `each_client`)."""
     return Order(
         point_id=point_id,
         attempt=attempt,
@@ -63,22 +69,23 @@ def order(
         slots=slots,
         windows=np.arange(requests, dtype=np.int64) * 64,
         rid_prefix="rb-test-00001-l",
+        client=CLIENT,
     )
 
 
 async def exchange(one: Order) -> tuple[Exchange, dict[str, object]]:
     """One request over a client of its own, and its record."""
-    client = LoadClient(one, AnchoredClock())
+    client = make_client(one, AnchoredClock())
     try:
         return await send(client, one)
     finally:
         await client.close()
 
 
-async def send(client: LoadClient, one: Order, ticket: int = 0) -> tuple[Exchange, dict[str, object]]:
+async def send(client: Client, one: Order, ticket: int = 0) -> tuple[Exchange, dict[str, object]]:
     engine = ENGINES[one.endpoint.engine]
     template = engine.template(one.shape)
-    decoder = engine.decoder(one.shape, event_bytes_max=one.limits.event_bytes_max)
+    decoder = engine.decoder(one.shape, event_bytes_max=one.limits.event_bytes_max, skim=SKIM)
     sent = await client.send(template.path, template.render(one.rid(ticket), b"1,2,3"), decoder)
     return sent, record(one, "w000", ticket, sent)
 

@@ -14,9 +14,10 @@ from fault_server import DONE, Asked, FaultServer, Script, Wire, answer, generat
 from rig import SHAPE, assert_stamps_ordered, exchange, order, run, send
 
 from raybench.engines.contract import RequestShape
-from raybench.load.client import FAILURES, LoadClient, classify
+from raybench.load.client import make_client
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
+from raybench.load.plain_client import FAILURES, PlainClient, classify
 from raybench.records.clock import AnchoredClock
 from raybench.records.schema import OUTCOMES, REQUESTS
 from raybench.scenario.schema import RequestLimits
@@ -149,7 +150,7 @@ def test_o_s5_an_error_event_in_a_200_fails_the_request(
 
 def test_o_n2_by_default_no_total_limit_and_an_idle_limit_of_its_own() -> None:
     async def scene() -> None:
-        client = LoadClient(order("http://127.0.0.1:9"), AnchoredClock())
+        client = PlainClient(order("http://127.0.0.1:9"), AnchoredClock())
         timeout = client._session.timeout
         assert (timeout.total, timeout.sock_read, timeout.sock_connect, timeout.connect) == (None, 1800, 30, None)
         assert client._session.connector is not None
@@ -386,7 +387,7 @@ def test_a_request_that_is_cancelled_is_a_record() -> None:
 
         async with FaultServer(script) as server:
             one = order(server.url)
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             sending = asyncio.ensure_future(send(client, one))
             await opened.wait()
             await asyncio.sleep(0.05)
@@ -418,7 +419,7 @@ def test_o_n3_an_event_of_2_mib_depends_on_no_line_limit(requests: int) -> None:
     async def scene() -> None:
         async with FaultServer(script) as server:
             one = order(server.url, requests=requests)
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             rows = [row for _, row in await asyncio.gather(*(send(client, one, n) for n in range(requests)))]
             await client.close()
         assert {(row["outcome"], row["output_tokens"], row["text_chars"]) for row in rows} == {("ok", 1, size)}
@@ -438,7 +439,7 @@ def test_o_n3_an_event_over_the_limit_fails_its_request_only() -> None:
     async def scene() -> None:
         async with FaultServer(script) as server:
             one = order(server.url, requests=3, limits=RequestLimits(event_bytes_max=20_000))
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             rows = [(await send(client, one, ticket))[1] for ticket in range(3)]
             await client.close()
         assert [(row["outcome"], row["error_class"]) for row in rows] == [
@@ -473,7 +474,7 @@ def test_o_n4_a_second_try_takes_no_other_connection_of_the_pool() -> None:
         async with FaultServer(closes_on_the_second(servers)) as server:
             servers.append(server)
             one = order(server.url, requests=4)
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             first = await asyncio.gather(*(send(client, one, ticket) for ticket in range(2)))
             second = [await send(client, one, ticket) for ticket in (2, 3)]
             await client.close()
@@ -504,7 +505,7 @@ def test_o_n4_nothing_is_sent_again_once_an_answer_has_begun(begun: bytes) -> No
         server = FaultServer(script)
         async with server:
             one = order(server.url, requests=2)
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             await send(client, one, 0)
             _, row = await send(client, one, 1)
             await client.close()
@@ -526,7 +527,7 @@ def test_o_n4_a_failed_second_try_is_the_last(how: str) -> None:
         server = FaultServer(script)
         async with server:
             one = order(server.url, requests=2)
-            client = LoadClient(one, AnchoredClock())
+            client = make_client(one, AnchoredClock())
             await send(client, one, 0)
             _, row = await send(client, one, 1)
             await client.close()
@@ -552,7 +553,7 @@ def test_o_n4_a_second_try_is_timed_from_its_own_send() -> None:
         server = FaultServer(script)
         async with server:
             one = order(server.url, requests=2)
-            client = LoadClient(one, clock)
+            client = make_client(one, clock)
             await send(client, one, 0)
             _, row = await send(client, one, 1)
             await client.close()

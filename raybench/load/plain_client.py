@@ -1,0 +1,165 @@
+"""The client for whatever plain HTTP/1.1 is not: TLS, proxies. Runs in a load worker.
+
+The plain way over aiohttp's public interface: aiohttp does connections, TLS, request writing and
+HTTP framing; trace hooks stamp when a connection was obtained and when the body was handed to the
+socket; each read is stamped before it is decoded. A failed request is a record, never an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from raybench.engines.contract import Decoder
+from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
+from raybench.load.http import auth_headers, tls_context
+from raybench.load.order import Order
+from raybench.records.clock import Clock
+from raybench.scenario.schema import RequestLimits
+
+#: What aiohttp may hold unread of one answer before it stops reading from the socket.
+READ_BYTES_MAX = 1024 * 1024
+
+
+#: (exceptions, outcome, error_class): the first line that fits an exception names its failure.
+FAILURES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
+    ((aiohttp.ConnectionTimeoutError,), "timeout", "timeout_connect"),
+    ((aiohttp.ServerTimeoutError,), "timeout", "timeout_idle"),
+    ((TimeoutError,), "timeout", "timeout_total"),
+    ((aiohttp.ClientConnectorError, aiohttp.ServerFingerprintMismatch), "connect_error", "connect_error"),
+    ((aiohttp.ServerConnectionError,), "disconnected", "disconnected"),
+    ((aiohttp.ClientPayloadError,), "disconnected", "broken_stream"),
+    ((aiohttp.ClientResponseError, aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError), "bad_stream", "bad_http"),
+    ((aiohttp.RedirectClientError,), "bad_stream", "bad_http"),
+    ((aiohttp.ClientConnectionError, aiohttp.UploadAbortedError, OSError), "disconnected", "connection_reset"),
+)
+
+
+def classify(error: BaseException, limits: RequestLimits) -> Failure:
+    """What aiohttp or the socket raised for a request, as a Failure; a timeout names its limit."""
+    if isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(error.message, str):
+        # aiohttp puts what it has read of the headers where its text stands otherwise.
+        return Failure("disconnected", "broken_stream", "the connection was closed inside the response's headers")
+    fitting = ((outcome, name) for kinds, outcome, name in FAILURES if isinstance(error, kinds))
+    outcome, error_class = next(fitting, ("bad_stream", "client_error"))
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if error_class in LIMIT_OF:
+        name = LIMIT_OF[error_class]
+        text = f"{text} (limit {name}: {getattr(limits, name)})"
+    return Failure(outcome, error_class, text[:ERROR_TEXT_MAX])
+
+
+class PlainClient:
+    """`load.client.Client` of one worker for one order. Fresh connections for each order (case O-N4)."""
+
+    name = "plain"
+
+    def __init__(self, order: Order, clock: Clock) -> None:
+        self._order = order
+        self._clock = clock
+        endpoint = order.endpoint
+        limits = order.limits
+        trace = aiohttp.TraceConfig()
+        trace.on_connection_create_end.append(self._on_created)
+        trace.on_connection_reuseconn.append(self._on_reused)
+        trace.on_request_chunk_sent.append(self._on_sent)
+        tls = tls_context(endpoint)
+
+        def session(*, keep_connections: bool) -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=not keep_connections),
+                headers=auth_headers(endpoint.headers, endpoint.api_key_env)
+                | {"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(
+                    total=limits.request_timeout_s,
+                    sock_connect=limits.connect_timeout_s,
+                    sock_read=limits.idle_timeout_s,
+                ),
+                trace_configs=[trace],
+                read_bufsize=READ_BYTES_MAX,
+                trust_env=False,
+            )
+
+        self._session = session(keep_connections=True)
+        # The pool may hold more connections that the server has closed, so a second try takes none of it.
+        self._fresh = session(keep_connections=False)
+
+    async def open(self, count: int) -> None:
+        """Nothing: aiohttp opens a connection when a request needs it."""
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._fresh.close()
+
+    async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
+        """One request, to its end.
+
+        A reused connection on which not one response byte came is tried again once, openly (`tries` 2)
+        and on a connection of its own: the server closed the old one while it was idle.
+        """
+        tries = 1
+        stamps, status, failure, complete = await self._try(self._session, path, body, decoder)
+        if failure is not None and stamps.reused and _nothing_came(failure, stamps):
+            tries = 2
+            stamps, status, failure, complete = await self._try(
+                self._fresh, path, body, decoder, asked_ns=stamps.asked_ns
+            )
+        answer = decoder.finish(complete=complete)
+        if failure is None:
+            failure = Failure.of_answer(answer)
+        return Exchange(stamps, answer, failure, tries, status)
+
+    async def _try(
+        self,
+        session: aiohttp.ClientSession,
+        path: str,
+        body: bytes,
+        decoder: Decoder,
+        asked_ns: int | None = None,
+    ) -> tuple[Stamps, int | None, Failure | None, bool]:
+        clock = self._clock
+        stamps = Stamps(asked_ns=asked_ns if asked_ns is not None else clock.monotonic_ns())
+        status: int | None = None
+        failure: Failure | None = None
+        complete = False
+        try:
+            async with session.post(
+                self._order.endpoint.url.rstrip("/") + path,
+                data=body,
+                allow_redirects=False,
+                trace_request_ctx=stamps,
+            ) as response:
+                stamps.headers_ns = clock.monotonic_ns()
+                status = response.status
+                if status == 200:
+                    async for data in response.content.iter_any():
+                        decoder.feed(data, clock.monotonic_ns())
+                    complete = True
+                else:
+                    text = (await response.content.read(ERROR_TEXT_MAX)).decode("utf-8", "replace")
+                    failure = Failure("http_error", f"http_{status}", text)
+        except asyncio.CancelledError:
+            failure = Failure("cancelled", "cancelled", "the attempt was given up")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            failure = classify(error, self._order.limits)
+        stamps.end_ns = clock.monotonic_ns()
+        return stamps, status, failure, complete
+
+    async def _on_created(self, _session: Any, context: Any, _params: Any) -> None:
+        context.trace_request_ctx.connected_ns = self._clock.monotonic_ns()
+
+    async def _on_reused(self, _session: Any, context: Any, _params: Any) -> None:
+        context.trace_request_ctx.connected_ns = self._clock.monotonic_ns()
+        context.trace_request_ctx.reused = True
+
+    async def _on_sent(self, _session: Any, context: Any, _params: Any) -> None:
+        # Called right before the last piece of the body is written to the transport.
+        context.trace_request_ctx.sent_ns = self._clock.monotonic_ns()
+
+
+def _nothing_came(failure: Failure, stamps: Stamps) -> bool:
+    """The connection ended and not one byte of an answer is known to have come."""
+    ended = failure.outcome == "disconnected" and failure.error_class != "broken_stream"
+    return ended and stamps.headers_ns is None

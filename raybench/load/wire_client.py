@@ -1,0 +1,203 @@
+"""The cheap client: plain HTTP/1.1 over our own connections, opened before the start. Runs in a load worker.
+
+One task wake-up a request, none a token; stamps are taken where bytes arrive (`wire.py`). Timeouts
+are kept by one watchdog for all requests, since a timer that is set anew at every read costs more than
+the read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from raybench.engines.contract import Decoder
+from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
+from raybench.load.http import auth_headers
+from raybench.load.order import Order
+from raybench.load.wire import Response, Wire, WireError
+from raybench.records.clock import Clock
+
+#: Connections that are opened at a time: a listen queue holds 128 or more.
+OPEN_AT_ONCE = 64
+#: How often the watchdog looks, and the longest share of a limit by which it may be late.
+WATCH_S, WATCH_SHARE = 0.25, 0.1
+
+
+class WireClient:
+    """`load.client.Client` for one order. All its connections are its own and end with it."""
+
+    name = "wire"
+
+    def __init__(self, order: Order, clock: Clock) -> None:
+        self._order = order
+        self._clock = clock
+        self._now = clock.monotonic_ns
+        url = urlsplit(order.endpoint.url)
+        assert url.scheme == "http" and url.hostname is not None, f"{order.endpoint.url} is not plain HTTP"
+        self._host, self._port, self._prefix = url.hostname, url.port or 80, url.path.rstrip("/")
+        headers = {
+            "Host": url.netloc,
+            "Content-Type": "application/json",
+            "Accept": "*/*",
+            **auth_headers(order.endpoint.headers, order.endpoint.api_key_env),
+        }
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._heads: dict[str, bytes] = {}
+        self._idle: list[tuple[Wire, int]] = []
+        self._open: set[Wire] = set()
+        self._live: dict[Response, tuple[Wire, Stamps]] = {}
+        self._watchdog: asyncio.Task[None] | None = None
+
+    async def open(self, count: int) -> None:
+        """Open connections ahead of the start, so that their set-up is no part of a TTFT.
+
+        One that cannot be opened now is tried again by the request that needs it, and fails there.
+        """
+        self._watch_limits()
+        for first in range(0, count, OPEN_AT_ONCE):
+            some = range(first, min(count, first + OPEN_AT_ONCE))
+            opened = await asyncio.gather(*(self._connect() for _ in some), return_exceptions=True)
+            for result in opened:
+                if isinstance(result, BaseException) and not isinstance(result, OSError | TimeoutError):
+                    raise result
+                if isinstance(result, tuple):
+                    self._idle.append(result)
+
+    async def close(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            await asyncio.gather(self._watchdog, return_exceptions=True)
+        for wire in list(self._open):
+            wire.abort()
+
+    async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
+        """One request, to its end.
+
+        A connection that was used before and on which not one response byte came is tried again once,
+        openly (`tries` 2) and on a new one: the server closed it while it was idle.
+        """
+        self._watch_limits()
+        asked_ns = self._now()
+        stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=False)
+        tries = 1
+        silent = response.last_ns is None
+        if failure is not None and failure.outcome == "disconnected" and stamps.reused and silent:
+            tries = 2
+            stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=True)
+        answer = decoder.finish(complete=response.complete)
+        if failure is None:
+            failure = Failure.of_answer(answer)
+        return Exchange(stamps, answer, failure, tries, response.status)
+
+    async def _try(
+        self, path: str, body: bytes, decoder: Decoder, asked_ns: int, *, fresh: bool
+    ) -> tuple[Stamps, Response, Failure | None]:
+        stamps = Stamps(asked_ns=asked_ns)
+        response = Response(decoder, asyncio.get_running_loop().create_future())
+        failure: Failure | None = None
+        wire: Wire | None = None
+        try:
+            wire, stamps.connect_ns, stamps.reused = await self._take(fresh)
+            stamps.connected_ns = self._now()
+            self._live[response] = (wire, stamps)
+            wire.request(self._head(path, len(body)), body, response)
+            await response.done
+            if response.status != 200:
+                text = bytes(response.error_body[:ERROR_TEXT_MAX]).decode("utf-8", "replace")
+                failure = Failure("http_error", f"http_{response.status}", text)
+        except asyncio.CancelledError:
+            failure = Failure("cancelled", "cancelled", "the attempt was given up")
+        except WireError as error:
+            failure = Failure("bad_stream", "bad_http", str(error)[:ERROR_TEXT_MAX])
+        except _LimitReached as limit:
+            failure = limit.failure
+        except (OSError, TimeoutError) as error:
+            failure = _classify(error, wire, response, self._order)
+        self._live.pop(response, None)
+        stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.head_ns
+        stamps.end_ns = response.last_ns if failure is None and response.last_ns is not None else self._now()
+        if wire is not None:
+            self._give_back(wire, failure)
+        return stamps, response, failure
+
+    async def _take(self, fresh: bool) -> tuple[Wire, int, bool]:
+        """A connection, how long its set-up took (ns), and whether it was used before."""
+        while self._idle and not fresh:
+            wire, connect_ns = self._idle.pop()
+            if not wire.closed:
+                return wire, connect_ns, wire.used
+        wire, connect_ns = await self._connect()
+        return wire, connect_ns, False
+
+    async def _connect(self) -> tuple[Wire, int]:
+        begin_ns = self._now()
+        loop = asyncio.get_running_loop()
+        timeout_s = self._order.limits.connect_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, wire = await loop.create_connection(lambda: Wire(self._now), self._host, self._port)
+        except TimeoutError:
+            raise _LimitReached("timeout_connect", timeout_s) from None
+        self._open.add(wire)
+        return wire, self._now() - begin_ns
+
+    def _give_back(self, wire: Wire, failure: Failure | None) -> None:
+        if failure is not None and failure.outcome != "http_error":
+            wire.abort()
+        if wire.closed:
+            self._open.discard(wire)
+        else:
+            self._idle.append((wire, 0))
+
+    def _head(self, path: str, length: int) -> bytes:
+        head = self._heads.get(path)
+        if head is None:
+            head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}Content-Length: ".encode("latin-1")
+            self._heads[path] = head
+        return b"%b%d\r\n\r\n" % (head, length)
+
+    def _watch_limits(self) -> None:
+        """Begin to keep the time limits of the order, if it has any."""
+        if self._watchdog is None:
+            set_limits = (self._order.limits.idle_timeout_s, self._order.limits.request_timeout_s)
+            pauses_s = [limit * WATCH_SHARE for limit in set_limits if limit is not None]
+            self._watchdog = asyncio.ensure_future(self._watch(min([WATCH_S, *pauses_s])))
+
+    async def _watch(self, pause_s: float) -> None:
+        limits = self._order.limits
+        idle_ns = None if limits.idle_timeout_s is None else int(limits.idle_timeout_s * 1e9)
+        total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
+        while True:
+            await asyncio.sleep(pause_s)
+            now_ns = self._now()
+            for response, (_, stamps) in list(self._live.items()):
+                begin_ns = stamps.connected_ns or stamps.asked_ns
+                quiet_ns = now_ns - (response.last_ns or response.sent_ns or begin_ns)
+                if total_ns is not None and now_ns - begin_ns >= total_ns:
+                    _stop(response, _LimitReached("timeout_total", limits.request_timeout_s))
+                elif idle_ns is not None and quiet_ns >= idle_ns:
+                    _stop(response, _LimitReached("timeout_idle", limits.idle_timeout_s))
+
+
+class _LimitReached(Exception):
+    """A time limit of the order; carries the failure that it makes of the request."""
+
+    def __init__(self, error_class: str, limit_s: float | None) -> None:
+        text = f"limit {LIMIT_OF[error_class]}: {limit_s} s"
+        super().__init__(text)
+        self.failure = Failure("timeout", error_class, text)
+
+
+def _stop(response: Response, reason: _LimitReached) -> None:
+    if not response.done.done():
+        response.done.set_exception(reason)
+
+
+def _classify(error: Exception, wire: Wire | None, response: Response, order: Order) -> Failure:
+    text = f"{type(error).__name__}: {error}".removesuffix(": ")[:ERROR_TEXT_MAX]
+    if wire is None:
+        return Failure("connect_error", "connect_error", text)
+    if response.last_ns is None:
+        closed = isinstance(error, ConnectionResetError) and "closed the connection" in text
+        return Failure("disconnected", "disconnected" if closed else "connection_reset", text)
+    return Failure("disconnected", "broken_stream", text)
