@@ -30,7 +30,8 @@ class Order:
     """One attempt (or its prewarm) as seen by one worker.
 
     windows: start token of each ticket's window, int64, indexed by ticket.
-    slots: how many requests this worker keeps in flight. rid_prefix: fixed width, unique per attempt
+    slots: how many requests this worker keeps in flight. client: `auto` or `plain` (`load/client.py`).
+    starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width, unique per attempt
     and phase; the rid is this plus the eight-digit ticket.
     """
 
@@ -45,6 +46,7 @@ class Order:
     rid_prefix: str
     keep_chunks: bool = True
     client: str = "auto"
+    starts_per_ms: int = 8
 
     def rid(self, ticket: int) -> str:
         return f"{self.rid_prefix}-{ticket:08d}"

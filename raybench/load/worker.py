@@ -27,6 +27,8 @@ from raybench.records.stream import ArrowEncoder, part_metadata
 HEALTH = "health"
 #: How often finished records leave the worker; a crash loses at most this much (design 6).
 FLUSH_S = 0.5
+#: Pause between the steps of the start ramp: the resolution of the loop's timers.
+RAMP_STEP_S = 0.001
 
 
 class Desk(Protocol):
@@ -162,6 +164,7 @@ class _Shift:
         self._tickets: deque[int] = deque()
         self._lease_lock = asyncio.Lock()
         self._free_slots = 0
+        self._slots: list[asyncio.Task[None]] = []
         self._drained = False
         self._rows: list[dict[str, object]] = []
         self._sent = 0
@@ -202,8 +205,22 @@ class _Shift:
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
             return True
-        slots = [asyncio.ensure_future(self._slot()) for _ in range(self._order.slots)]
-        return await _wait_for(slots, flusher)
+        starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
+        return await _wait_for(starter, self._slots, flusher)
+
+    async def _start_slots(self, start_unix_ns: int) -> None:
+        """Start the slots at the order's rate, then wait for all of them.
+
+        A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
+        answers would be stamped late.
+        """
+        per_ms = self._order.starts_per_ms
+        while len(self._slots) < self._order.slots:
+            due = int((self._clock.unix_ns() - start_unix_ns) / 1e6 * per_ms) + per_ms
+            for _ in range(len(self._slots), min(due, self._order.slots)):
+                self._slots.append(asyncio.ensure_future(self._slot()))
+            await asyncio.sleep(RAMP_STEP_S)
+        await asyncio.gather(*self._slots)
 
     def summary(self, *, cancelled: bool) -> WorkerSummary:
         return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
@@ -277,25 +294,22 @@ class _Shift:
         await self._desk.append(self._name, order.point_id, order.attempt, order.phase, kind, data)
 
 
-async def _all(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks)
-
-
-async def _wait_for(slots: list[asyncio.Task[None]], flusher: asyncio.Task[None]) -> bool:
+async def _wait_for(
+    starter: asyncio.Task[None], slots: list[asyncio.Task[None]], flusher: asyncio.Task[None]
+) -> bool:
     """Wait for all slots; when we are cancelled, cancel them, let them make their records, say True.
 
     A slot that raises is a bug of ours, and records that cannot be stored are worth no load: in both
     cases the other slots are ended and the exception goes up.
     """
-    all_slots = asyncio.ensure_future(_all(slots))
     cancelled = False
     try:
-        await asyncio.wait({all_slots, flusher}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starter, flusher}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         cancelled = True
+    await _end([starter])  # no further slot is started
     await _end(slots)
-    await asyncio.gather(all_slots, return_exceptions=True)
-    for task in (*slots, flusher):
+    for task in (*slots, starter, flusher):
         if task.done() and not task.cancelled():
             task.result()
     return cancelled

@@ -136,6 +136,8 @@ class Procedure:
                 windows=windows,
                 rid_prefix=f"rb-{self._run_token}-{attempt.serial:05d}-{phase[0]}",
                 keep_chunks=self._load.keep_chunks,
+                client=self._load.client,
+                starts_per_ms=self._load.starts_per_ms,
             )
             for worker, share in slots.items()
         }

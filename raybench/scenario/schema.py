@@ -272,12 +272,16 @@ class Load(Model):
     """How the concurrency is spread.
 
     client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
-    these, and record it; None insists on client_nodes (at least one node).
+    these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
+    one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
+    through aiohttp also where the cheaper client could.
     """
 
     client_nodes: Count | None = None
     client_nodes_min: Count | None = None
     workers_per_node: Count = 1
+    starts_per_ms: Count = 8
+    client: Literal["auto", "plain"] = "auto"
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
 
