@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import tempfile
 from contextlib import suppress
@@ -55,6 +56,7 @@ class LoadWorkerActor:
     """One load worker in a process of its own."""
 
     def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
+        _raise_open_files()
         clock = self._clock = AnchoredClock()
         self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
@@ -165,3 +167,9 @@ class TargetHostActor:
 
 def _own_process() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "facts": host_facts(ray_version=ray.__version__)}
+
+
+def _raise_open_files() -> None:
+    """As many file handles as the system allows: each stream is one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import ray
 
+from raybench.cluster.capacity import Host, refuse_beyond
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
-from raybench.cluster.layout import lay_out
+from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
@@ -100,17 +102,12 @@ class CoordinatorActor:
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            fleet = RayFleet(
-                layout,
-                scenario.load.workers_per_node,
-                me,
-                prompts,
-                self._clock,
-                timeout_s,
-                self._desk.last_pulse_ns,
-            )
+            highest = max(level for workload in scenario.workloads for level in workload.concurrency)
+            seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
+            fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
-            hellos = [*await fleet.start(), await host.start(timeout_s)]
+            hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
+            refuse_beyond(highest, [Host.of_facts(str(hello["host"]), hello["facts"]) for hello in hellos[:-1]])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
             journal.append(
                 "fleet_ready",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,19 +80,18 @@ async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
 
 
 class RayFleet:
-    """`protocol.fleet.LoadFleet` over actors."""
+    """`protocol.fleet.LoadFleet` over actors. seats: the node of each worker, in order."""
 
     def __init__(
         self,
-        layout: Layout,
-        workers_per_node: int,
+        seats: Sequence[Node],
         coordinator: Any,
         prompts: Mapping[str, Rendered],
         clock: AnchoredClock,
         start_timeout_s: float,
         last_pulse_ns: Callable[[str], int | None],
     ) -> None:
-        self._seats = [node for node in layout.clients for _ in range(workers_per_node)]
+        self._seats = list(seats)
         self._coordinator = coordinator
         self._prompts = ray.put(dict(prompts))
         self._clock = clock

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from raybench.errors import ClusterError
 from raybench.scenario.schema import Load, Placement
+
+#: How many streams `workers_per_node: auto` gives one process before it takes another core.
+STREAMS_PER_WORKER = 256
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,20 @@ def _able(nodes: Sequence[Node], target: Node | None, placement: Placement) -> l
         # Load beside the engine would disturb what is measured, so its node is used only if alone.
         able = [n for n in able if n is not target] or able
     return sorted(able, key=lambda n: n.address)
+
+
+def seat_workers(clients: Sequence[Node], workers_per_node: int | Literal["auto"], concurrency: int) -> list[Node]:
+    """The node of each load worker, in order; node by node, as many on each.
+
+    `auto`: one worker for each STREAMS_PER_WORKER streams of a node, at most one for each of its CPUs. Engines
+    emit a decode batch at once, so that the last of n simultaneous chunks waits n times the cost of one:
+    streams are spread over all cores before there are more of them in a process.
+    """
+    if workers_per_node != "auto":
+        return [node for node in clients for _ in range(workers_per_node)]
+    streams = -(-concurrency // len(clients))
+    wanted = max(1, -(-streams // STREAMS_PER_WORKER))
+    return [node for node in clients for _ in range(min(wanted, max(1, int(node.resources.get("CPU", 1)))))]
 
 
 def _target(nodes: Sequence[Node], own_node_id: str, placement: Placement) -> Node | None:

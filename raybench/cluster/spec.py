@@ -7,7 +7,7 @@ a scenario runs, never what it measures. Runs on the submitting machine; knows n
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -78,7 +78,7 @@ class ClusterLoad(Model):
 
     client_nodes: Count | None = None
     client_nodes_min: Count | None = None
-    workers_per_node: Count | None = None
+    workers_per_node: Count | Literal["auto"] | None = None
 
     @model_validator(mode="after")
     def _nodes_fit(self) -> ClusterLoad:

@@ -279,7 +279,7 @@ class Load(Model):
 
     client_nodes: Count | None = None
     client_nodes_min: Count | None = None
-    workers_per_node: Count = 1
+    workers_per_node: Count | Literal["auto"] = "auto"
     starts_per_ms: Count = 8
     client: Literal["auto", "plain"] = "auto"
     request: RequestLimits = RequestLimits()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.cluster.layout import Layout, Node, lay_out
+from raybench.cluster.layout import Layout, Node, lay_out, seat_workers
 from raybench.errors import EXIT_CLUSTER, ClusterError
 from raybench.scenario.schema import Load, Placement
 
@@ -161,3 +161,11 @@ def test_a_layout_keeps_what_was_asked_or_there_is_none(
         assert placement.client_resource is None or placement.client_resource in client.resources
         assert placement.client_labels.items() <= dict(client.labels).items()
     assert placement.target_resource is None or placement.target_resource in layout.target.resources
+
+
+def test_workers_are_seated_by_number_or_by_the_streams_and_cores_of_a_node() -> None:
+    two = [node(1, resources={"CPU": 2.0}), node(2, resources={"CPU": 8.0})]
+    assert [n.node_id for n in seat_workers(two, 2, 1)] == ["id1", "id1", "id2", "id2"]
+    assert [n.node_id for n in seat_workers(two, "auto", 64)] == ["id1", "id2"]
+    assert [n.node_id for n in seat_workers(two, "auto", 2048)] == ["id1", "id1", *["id2"] * 4]
+    assert len(seat_workers([node(3, resources={"other": 1.0})], "auto", 4096)) == 1
