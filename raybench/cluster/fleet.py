@@ -218,7 +218,7 @@ class RayFleet:
             return await ref, None
         except RayActorError as error:
             self._actors.pop(name, None)
-            return None, f"its process is gone: {str(error).splitlines()[0]}"
+            return None, f"no sign of life any more: {str(error).splitlines()[0]}"
 
 
 async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:

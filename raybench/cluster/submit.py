@@ -74,8 +74,9 @@ def connect(
     from ray.exceptions import RayError
     from ray.job_submission import JobSubmissionClient
 
-    # Its notes about closed log connections are ours to judge, and would tear the progress display.
-    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)
+    # Its notes about uploads and closed log connections are ours to judge, and would tear the progress display.
+    for name in ("ray.dashboard", "ray._private.runtime_env.packaging"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return JobSubmissionClient(address, headers=dict(headers or {}), verify=verify)
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:

@@ -54,6 +54,7 @@ class Evidence:
 
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
+    leased: requests that the coordinator handed out to workers.
     """
 
     point: Point
@@ -61,6 +62,7 @@ class Evidence:
     before: ServerView
     after: ServerView
     lost_workers: Mapping[str, str] = field(default_factory=dict)
+    leased: int | None = None
     torn_parts: tuple[str, ...] = ()
     prompt_is_ids: bool = True
     ignore_eos: bool = True
@@ -94,16 +96,9 @@ class Verdict:
 def judge(evidence: Evidence, guards: Guards, *, attempts_left: int) -> Verdict:
     """All checks, then the decision."""
     rates = hit_rates(evidence)
-    findings = (
-        *check_workers(evidence),
-        *check_outcomes(evidence, guards),
-        *check_lengths(evidence),
-        *check_hits(evidence, rates, guards),
-        *check_server(evidence),
-        *check_reached_load(evidence, guards),
-        *check_gpu(evidence),
-        *check_clocks(evidence, guards),
-    )
+    findings: tuple[Finding, ...] = (*check_workers(evidence), *check_outcomes(evidence, guards))
+    if not evidence.lost_workers:  # with records missing, nothing more can be said
+        findings += _of_complete_records(evidence, rates, guards)
     void = {finding.code for finding in findings if finding.severity == "void"}
     if not void:
         decision: Decision = "accept"
@@ -112,6 +107,19 @@ def judge(evidence: Evidence, guards: Guards, *, attempts_left: int) -> Verdict:
     else:
         decision = "void"
     return Verdict(decision, findings, rates)
+
+
+def _of_complete_records(
+    evidence: Evidence, rates: Mapping[str, float | None], guards: Guards
+) -> tuple[Finding, ...]:
+    return (
+        *check_lengths(evidence),
+        *check_hits(evidence, rates, guards),
+        *check_server(evidence),
+        *check_reached_load(evidence, guards),
+        *check_gpu(evidence),
+        *check_clocks(evidence, guards),
+    )
 
 
 def hit_rates(evidence: Evidence) -> dict[str, float | None]:
@@ -176,12 +184,14 @@ def check_hits(evidence: Evidence, rates: Mapping[str, float | None], guards: Gu
 def check_workers(evidence: Evidence) -> Iterator[Finding]:
     """Every ticket has exactly one record, and every worker lived (case O-R4)."""
     planned, received = evidence.point.requests, evidence.requests.num_rows
-    data = {"planned": planned, "received": received}
+    data = {"planned": planned, "sent": evidence.leased, "received": received}
     for worker, reason in evidence.lost_workers.items():
         yield Finding(
             "worker_lost",
             "void",
-            f"client lost: worker {worker} ({reason}); {received} of {planned} requests have a record",
+            f"client lost: worker {worker} ({reason}); {planned} requests planned,"
+            f" {'an unknown number' if evidence.leased is None else evidence.leased} handed out to be sent,"
+            f" {received} with a record",
             data | {"worker": worker},
         )
     if received != planned and not evidence.lost_workers:

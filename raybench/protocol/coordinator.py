@@ -353,6 +353,7 @@ class Coordinator:
             ignore_eos=attempt.shape.ignore_eos,
             flush_reply=observed.flush_reply,
             idle_known=observed.idle_known,
+            leased=observed.leased,
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,

@@ -66,6 +66,11 @@ class OrderDesk:
             self._files.close(self._open_parts.pop())
         self._files.sync()
 
+    @property
+    def leased(self) -> int:
+        """How many requests of the order set under way were handed out to workers."""
+        return 0 if self._open is None else self._open.requests - self._open.book.unsent
+
     def stop_leasing(self) -> None:
         """No new request leaves any worker; those in flight go on."""
         if self._open is not None:

@@ -51,6 +51,7 @@ class Observed:
     flush_reply: str | None
     clock_uncertainty_ms: float
     idle_known: bool
+    leased: int
 
 
 class Procedure:
@@ -77,6 +78,7 @@ class Procedure:
         self._run_token = run_token
         self._on_step = on_step
         self._uncertainty_ms = 0.0
+        self._leased = 0
 
     async def carry_out(self, attempt: Attempt) -> Observed:
         """All steps of one attempt. Raises TargetError when a step cannot be done within its limit."""
@@ -107,7 +109,7 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
-        return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known)
+        return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known, self._leased)
 
     async def _idle(self, attempt: Attempt) -> bool:
         guards = self._guards
@@ -144,6 +146,7 @@ class Procedure:
         try:
             return await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
         finally:
+            self._leased = self._desk.leased
             self._desk.close()
 
     def _note_clocks(self, attempt: Attempt, phase: str, offsets: dict[str, ClockOffset]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from real_engines import Server, Tally, difference, reconciliation, recorded
 
 from raybench.corpus.tokens import load_corpus, render_ids
 from raybench.engines import ENGINES
-from raybench.engines.contract import Engine, Http, RequestShape
+from raybench.engines.contract import Answer, Decoder, Engine, Http, RequestShape
 from raybench.load.client import LoadClient, record
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
@@ -28,8 +30,8 @@ Start = Callable[[str], Server]
 #: Tokens of context that the servers are started with: what does not fit is soon reached.
 CONTEXT = 4096
 VOCABULARY = 2048
-LIMIT_S = 60.0
-SETTLE_LIMIT_S = 5.0
+LIMIT_S = 120.0
+SETTLE_LOOKS = 50
 POLL_S = 0.1
 
 
@@ -39,6 +41,7 @@ class Hand:
     def __init__(self, server: Server, control: Http) -> None:
         self.engine: Engine = ENGINES[server.engine]
         self.control = control
+        self.first_bytes = asyncio.Event()  # of any answer
         self._endpoint = Endpoint(server.url, server.engine)
 
     async def ask(self, shape: RequestShape, seed: int, count: int = 1) -> list[Row]:
@@ -47,7 +50,7 @@ class Hand:
         template = self.engine.template(shape)
         tokens = count * shape.input_tokens
         corpus = load_corpus(
-            Corpus(synthetic=SyntheticCorpus(tokens=tokens, vocabulary=VOCABULARY, seed=seed)), base=None
+            Corpus(synthetic=SyntheticCorpus(tokens=tokens, vocabulary=VOCABULARY, seed=seed)), base=Path()
         )
         rendered = render_ids(corpus.ids) if template.prompt == "ids" else corpus.text
         client = LoadClient(order, SystemClock())
@@ -55,7 +58,8 @@ class Hand:
         async def one(ticket: int) -> Row:
             start = int(order.windows[ticket])
             body = template.render(order.rid(ticket), rendered.slice(start, start + shape.input_tokens))
-            decoder = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max)
+            inner = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max)
+            decoder = _Announcing(inner, self.first_bytes)
             return record(order, "hand", ticket, await client.send(template.path, body, decoder))
 
         tasks = [asyncio.ensure_future(one(ticket)) for ticket in range(count)]
@@ -78,11 +82,6 @@ class Hand:
 
         await until(flushed)
 
-    async def running(self) -> bool:
-        state = await self.engine.queue(self.control)
-        assert state is not None
-        return state.running > 0
-
     async def idle(self) -> bool:
         state = await self.engine.queue(self.control)
         assert state is not None
@@ -95,20 +94,35 @@ class Hand:
         return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, limits, count, windows, prefix)
 
 
+class _Announcing:
+    """A decoder that tells when the first bytes come."""
+
+    def __init__(self, decoder: Decoder, first_bytes: asyncio.Event) -> None:
+        self._decoder = decoder
+        self._first_bytes = first_bytes
+
+    def feed(self, data: bytes, stamp_ns: int) -> None:
+        self._first_bytes.set()
+        self._decoder.feed(data, stamp_ns)
+
+    def finish(self, *, complete: bool) -> Answer:
+        return self._decoder.finish(complete=complete)
+
+
 @asynccontextmanager
 async def hand(server: Server) -> AsyncIterator[Hand]:
+    """All of the block is over within LIMIT_S; requests that are not end as cancelled."""
     control = ControlClient(Endpoint(server.url, server.engine))
     try:
-        yield Hand(server, control)
+        async with asyncio.timeout(LIMIT_S):
+            yield Hand(server, control)
     finally:
         await control.close()
 
 
-async def until(look: Callable[[], Awaitable[bool]], *, limit_s: float = LIMIT_S) -> None:
-    """Raises TimeoutError."""
-    async with asyncio.timeout(limit_s):
-        while not await look():
-            await asyncio.sleep(POLL_S)
+async def until(look: Callable[[], Awaitable[bool]]) -> None:
+    while not await look():
+        await asyncio.sleep(POLL_S)
 
 
 def table(rows: list[Row]) -> pa.Table:
@@ -120,12 +134,10 @@ def counted_alike(server: Server, before: Tally, rows: list[Row]) -> bool:
     """Whether the server's counters came to what the records say: some move a moment after the last byte."""
     records = recorded(table(rows))
 
-    async def alike() -> bool:
-        return not difference(server.tally().since(before), records)
-
-    try:
-        asyncio.run(until(alike, limit_s=SETTLE_LIMIT_S))
-    except TimeoutError:
-        print(reconciliation(server.engine, server.tally().since(before), records))
-        return False
-    return True
+    for _ in range(SETTLE_LOOKS):
+        counted = server.tally().since(before)
+        if not difference(counted, records):
+            return True
+        time.sleep(POLL_S)
+    print(reconciliation(server.engine, counted, records))
+    return False

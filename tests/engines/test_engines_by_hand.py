@@ -117,7 +117,7 @@ def test_a_closed_connection_leaves_no_ghost(engine: str, start: Start) -> None:
     async def go() -> list[Row]:
         async with hand(server) as one:
             asking = asyncio.ensure_future(one.ask(what, seed=500, count=2))
-            await until(one.running)
+            await one.first_bytes.wait()
             asking.cancel()
             rows = await asking
             await until(one.idle)
@@ -126,6 +126,7 @@ def test_a_closed_connection_leaves_no_ghost(engine: str, start: Start) -> None:
     before = server.tally()
     rows = asyncio.run(go())
     assert [row["outcome"] for row in rows] == ["cancelled", "cancelled"]
+    assert [row["output_tokens"] for row in rows] == [0, 0]
     assert server.tally().since(before).output_tokens < 2 * 3800
 
 
@@ -135,7 +136,7 @@ def test_an_aborted_request_is_an_engine_error(start: Start) -> None:
     async def go() -> list[Row]:
         async with hand(start("sglang")) as one:
             asking = asyncio.ensure_future(one.ask(what, seed=600))
-            await until(one.running)
+            await one.first_bytes.wait()
             reply = await one.engine.abort(one.control, one.rid(what, 600))
             assert reply is not None and reply.ok, reply
             rows = await asking

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import ray_product as product
 from by_hand import CONTEXT, Start
@@ -62,6 +63,10 @@ def test_the_main_job_is_cold_and_its_records_equal_the_servers_counters(
         asked = (row["input_tokens_asked"], row["output_tokens_asked"], "server")
         assert (row["input_tokens"], row["output_tokens"], row["tokens_source"]) == asked
         assert row["asked_ns"] <= row["sent_ns"] <= row["first_token_ns"] <= row["last_token_ns"] <= row["end_ns"]
+    samples = pq.read_table(run.server_parquet)
+    assert samples.num_rows > 0
+    assert samples["error"].null_count == samples.num_rows
+    assert samples["output_tokens_total"].null_count == 0
     # Declared are 16k or 32k: what the engine says of itself wins.
     [ready] = product.events(run, "arm_ready")
     assert ready["limits"]["context_tokens"] == CONTEXT

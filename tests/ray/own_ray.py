@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ray_product import LIMIT_S, environment
 
 from raybench.deploy.process import LaunchedProcess, LogPattern
@@ -54,6 +55,20 @@ class OwnRay:
 
     def get(self, path: str) -> Any:
         return get_json(self.job_api + path, {"Authorization": f"Bearer {self.token}"})
+
+
+def cluster_file(folder: Path, cluster: OwnRay, **keys: object) -> Path:
+    """A cluster file for it, whose head node keeps runs in `folder`/on-head; the token is in TEST_RAY_TOKEN."""
+    path = folder / "cluster.yaml"
+    content = {
+        "name": "test",
+        "address": cluster.job_api,
+        "token_env": "TEST_RAY_TOKEN",
+        "runs_dir": str(folder / "on-head"),
+        **keys,
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path
 
 
 def get_json(url: str, headers: Mapping[str, str] | None = None) -> Any:

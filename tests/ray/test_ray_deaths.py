@@ -44,17 +44,14 @@ def test_o_r4_a_worker_that_is_killed_voids_its_point_and_resume_measures_it_aga
     tmp_path: Path, cluster: own_ray.OwnRay
 ) -> None:
     path = product.write_scenario(tmp_path, disturbed("lost-worker", load={"workers_per_node": 2}))
-    at_head = cluster.folder / "raybench-runs"
-    with product.start(
-        "submit", path, "--address", cluster.job_api, folder=tmp_path, env=cluster.outside
-    ) as running:
-        remote = product.while_running(running, lambda: product.only_run(at_head), "a run on the head node")
-        ready = product.wait_for_load(remote, running, SLOW)
+    here = {"folder": tmp_path, "env": {"TEST_RAY_TOKEN": cluster.token}}
+    command = ["submit", "--cluster", own_ray.cluster_file(tmp_path, cluster, package={"ship": False})]
+    with product.start(*command, path, **here) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        ready = product.wait_for_load(run, running, SLOW)
         os.kill(ready["workers"][1]["pid"], signal.SIGKILL)
         ended = running.end(END_LIMIT_S)
     assert ended.exit_code == 1, ended.output
-    run = product.only_run(tmp_path / "runs")
-    assert run is not None
     row = product.points(run)[SLOW]
     assert row["verdict"] == "void"
     lost = [finding for finding in json.loads(row["findings"]) if finding["code"] == "worker_lost"]
@@ -68,9 +65,7 @@ def test_o_r4_a_worker_that_is_killed_voids_its_point_and_resume_measures_it_aga
     assert cluster.job(run.path.name)["status"] == "FAILED"
 
     before = rows_of(run, QUICK)
-    again = product.run(
-        "submit", "--resume", run.path, "--address", cluster.job_api, folder=tmp_path, env=cluster.outside
-    )
+    again = product.run(*command, "--resume", run.path, **here)
     assert again.exit_code == 0, again.output
     assert_resumed(run, before)
     assert cluster.job(f"{run.path.name}.2")["status"] == "SUCCEEDED"

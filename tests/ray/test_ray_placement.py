@@ -65,14 +65,8 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
 ) -> None:
     with engine(tmp_path, 1) as url:
         # a load that outlasts the commands below; the second run, which would wait for its end, gives up soon
-        endless = {
-            "name": "endless",
-            "output_tokens": 8192,
-            "concurrency": [4],
-            "requests": 64,
-            "prewarm_requests": 0,
-        }
-        content = product.scenario("shared", url=url, workloads=[endless])
+        endless = {"name": "endless", "output_tokens": 8192, "concurrency": [4], "requests": 64}
+        content = product.scenario("shared", url=url, workloads=[{**endless, "prewarm_requests": 0}])
         first_path = product.write_scenario(tmp_path, content)
         hasty = {**content, "name": "hasty", "guards": {**content["guards"], "idle_timeout_s": 0.3}}
         second_path = product.write_scenario(tmp_path, hasty)
@@ -83,6 +77,9 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
             assert refused.exit_code == 3, refused.output
             assert run.path.name in refused.output
             assert "--force" in refused.output
+            twice = product.run("run", "--resume", run.path, "--force", folder=tmp_path, env=cluster.inside)
+            assert twice.exit_code == 3, twice.output
+            assert f"run {run.path.name} is under way" in twice.output
             forced = product.run(
                 "run", second_path, "--runs-dir", "three", "--force", folder=tmp_path, env=cluster.inside
             )

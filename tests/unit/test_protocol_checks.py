@@ -204,16 +204,20 @@ def test_sources_within_the_rounding_of_a_page_agree() -> None:
 # Workers and records
 
 
-def test_o_r4_a_lost_worker_voids_the_point_with_planned_and_received() -> None:
+def test_o_r4_a_lost_worker_voids_the_point_with_planned_sent_and_received() -> None:
     lost = evidence(
-        rows()[:4], lost_workers={"w001": "its process is gone"}, after=ServerView("pid-1", after(requests=5))
+        rows()[:4],
+        lost_workers={"w001": "its process is gone"},
+        leased=5,
+        after=ServerView("pid-1", after(requests=5)),
     )
     found = findings(lost)
     assert found["worker_lost"].severity == "void"
     assert found["worker_lost"].message == (
-        "client lost: worker w001 (its process is gone); 4 of 6 requests have a record"
+        "client lost: worker w001 (its process is gone); 6 requests planned,"
+        " 5 handed out to be sent, 4 with a record"
     )
-    assert found["worker_lost"].data == {"planned": 6, "received": 4, "worker": "w001"}
+    assert found["worker_lost"].data == {"planned": 6, "sent": 5, "received": 4, "worker": "w001"}
     assert "requests_missing" not in found
     assert verdict(lost).decision == "void", "fresh text cures no lost worker"
 
