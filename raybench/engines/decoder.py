@@ -28,8 +28,12 @@ class MessageReader(Protocol):
     def body(self, message: JsonObject) -> None:
         """The whole body of an answer that is not streamed."""
 
+    @property
+    def counted(self) -> int | None:
+        """The server's running token count as of the last chunk; None where it gives none."""
+
     def skipped(self, count: int | None) -> None:
-        """Messages were counted without being read; `count` is the server's token count in the last of them."""
+        """Messages were counted without being read; `count` is what `counted` is after them."""
 
     def end(self) -> None:
         """No more messages: settle what is known only now."""
@@ -53,6 +57,11 @@ class StreamDecoder:
             self._start = (self._start + data[:200])[:200]
         for payload in self._events.feed(data):
             self._take(payload, stamp_ns)
+
+    @property
+    def overflowed(self) -> bool:
+        """An event was over the limit: nothing is read any more."""
+        return self._events.overflowed
 
     def finish(self, *, complete: bool) -> Answer:
         answer = self._answer

@@ -26,7 +26,7 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import model_card
 from raybench.engines.decoder import BodyDecoder, StreamDecoder, add_chunk, fail, take_cached_tiers
-from raybench.engines.skim import COUNT_KEY, SkimmingDecoder
+from raybench.engines.skim import SkimmingDecoder
 from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, str_of
 from raybench.errors import ConfigError, ConfigProblem
 
@@ -67,8 +67,7 @@ def openai_decoder(shape: RequestShape, *, event_bytes_max: int, skim: bool) -> 
     Completions may be skimmed; a chat delta may hold no token, reasoning or an answer, so each is read.
     """
     if shape.stream and skim and shape.route == "completions":
-        # after the last text come a finish chunk, the usage, SGLang's tiers and [DONE]
-        return SkimmingDecoder(OpenAIReader(), event_bytes_max=event_bytes_max, count_key=COUNT_KEY, held=4)
+        return SkimmingDecoder(OpenAIReader(), event_bytes_max=event_bytes_max, by_text=True)
     if shape.stream:
         return StreamDecoder(OpenAIReader(), event_bytes_max=event_bytes_max)
     return BodyDecoder(OpenAIReader(), event_bytes_max=event_bytes_max)
@@ -81,7 +80,7 @@ class OpenAIReader:
         self.answer = Answer()
         self._text: list[str] = []
         self._answered = False
-        self._counted: int | None = 0
+        self.counted: int | None = 0
 
     def event(self, message: JsonObject, stamp_ns: int) -> None:
         self._take_totals(message)
@@ -101,7 +100,9 @@ class OpenAIReader:
             self._take_finish(fields)
 
     def skipped(self, count: int | None) -> None:
-        self._counted = count
+        self.counted = count
+        if count is not None:
+            self.answer.output_tokens = count
 
     def end(self) -> None:
         answer = self.answer
@@ -131,7 +132,7 @@ class OpenAIReader:
     def _tokens_since_last_chunk(self, message: JsonObject) -> int | None:
         """Difference of the server's running count, where each chunk has one (continuous usage)."""
         now = int_of(object_of(message.get("usage")).get("completion_tokens"))
-        before, self._counted = self._counted, now
+        before, self.counted = self.counted, now
         return now - before if now is not None and before is not None and now >= before else None
 
     def _take_totals(self, message: JsonObject) -> None:

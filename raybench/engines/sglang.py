@@ -28,7 +28,7 @@ from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
-from raybench.engines.skim import COUNT_KEY, SkimmingDecoder
+from raybench.engines.skim import SkimmingDecoder
 from raybench.engines.wire import bool_of, int_of, list_of, object_of, str_of
 
 #: Longer than the server's own wait for idle, so that its answer is read and not our timeout.
@@ -53,8 +53,7 @@ class SGLang:
         if shape.route != "generate":
             return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
         if shape.stream and skim:
-            # the last event with tokens, and [DONE]; events are large where they repeat the text so far
-            return SkimmingDecoder(GenerateReader(), event_bytes_max=event_bytes_max, count_key=COUNT_KEY, held=2)
+            return SkimmingDecoder(GenerateReader(), event_bytes_max=event_bytes_max, by_text=False)
         if shape.stream:
             return StreamDecoder(GenerateReader(), event_bytes_max=event_bytes_max)
         return BodyDecoder(GenerateReader(), event_bytes_max=event_bytes_max)

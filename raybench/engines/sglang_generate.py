@@ -63,6 +63,10 @@ class GenerateReader:
         self._text.add(str_of(message.get("text")) or "")
         take_finish(self.answer, self._meta.get("finish_reason"))
 
+    @property
+    def counted(self) -> int | None:
+        return self.answer.output_tokens
+
     def skipped(self, count: int | None) -> None:
         self.answer.output_tokens = count
 

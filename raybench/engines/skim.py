@@ -1,135 +1,154 @@
 """A decoder that does not parse what it can count: the cheap way through a long stream.
 
-Runs in the load worker, once a socket read. Events up to the first token and the last few go through the
-full decoder, which knows the dialect and finds the usage, the finish reason, the errors; those between
-are only cut at their blank lines, counted and stamped; their text is not kept. What a stream is at its ends
-decides what it is: engines end a stream after an error, and put their counts into the last events.
+Runs in the load worker, once a socket read. The full decoder reads the events up to the first token. After it,
+an event that shows nothing but new tokens is counted, stamped and dropped, its text with it; every other one (a
+finish reason, the usage, an error, no text, [DONE]) goes through the full decoder in its turn. The last
+event is held back and always read, so that of a stream that breaks off nothing is missing.
 
-A stream that is not framed as expected (CR line ends) simply stays with the full decoder.
+Searched for are JSON keys with their quotes and colon. Generated text cannot hold them, since in a JSON string
+each quote is escaped. JSON that is written with spaces, and CR line ends, simply stay with the full decoder.
 """
 
 from __future__ import annotations
 
-import re
-from collections import deque
-
 from raybench.engines.contract import Answer
 from raybench.engines.decoder import MessageReader, StreamDecoder, add_chunk
 
-#: All engines name their running count so, without a space behind.
-COUNT_KEY = b'"completion_tokens":'
-
-_END = b"\n\n"
-_START = b"data:"
-_NEXT_START = b"\ndata:"
-#: A completions chunk without text: a finish reason, or bytes that do not make a character yet.
-_NO_TEXT = b'"text":""'
+_EVENT_END = b"\n\n"
+_DATA = b"data:"
+_LATER_DATA = b"\ndata:"
+_FINISH = b'"finish_reason":'
+_ERROR = b'"error":'
+_TEXT = b'"text":"'
+#: The server's running count of tokens, in the words of all engines.
+_COUNT = b'"completion_tokens":'
+_QUOTE = ord('"')
 _DIGITS = frozenset(b"0123456789")
+#: A count of more digits is none.
+_DIGITS_MAX = 18
 
 
 class SkimmingDecoder:
     """`engines.contract.Decoder`.
 
-    count_key: bytes before the server's cumulative token count in each event (`"completion_tokens":`), so
-    that a chunk's tokens are known without parsing. held: how many of the last reads may hold more than
-    tokens; these are kept for the full decoder.
+    by_text: an event brings tokens when it has text (OpenAI; how many is known where events have a
+    count), otherwise when the count in it is higher than before (SGLang's /generate).
     """
 
-    def __init__(self, reader: MessageReader, *, event_bytes_max: int, count_key: bytes, held: int) -> None:
+    def __init__(self, reader: MessageReader, *, event_bytes_max: int, by_text: bool) -> None:
         self._full = StreamDecoder(reader, event_bytes_max=event_bytes_max)
         self._reader = reader
         self._answer = reader.answer
         self._event_bytes_max = event_bytes_max
-        self._count_key = count_key
-        self._counts = re.compile(re.escape(count_key) + rb"([0-9]+)").findall
-        self._held_max = held
-        self._held: deque[tuple[bytes, int]] = deque()
+        self._plain_bytes_max = event_bytes_max
+        self._by_text = by_text
+        self._skimming = False
+        self._may_skim = True
+        self._skipped = False  # events, since the full decoder read one
+        self._count: int | None = None  # the server's, as of the last chunk
+        self._held: tuple[bytes, int] | None = None
         self._part: list[bytes] = []
         self._part_bytes = 0
-        self._last_ns = 0
-        self._skimming = False
-        self._skimmed = False
-        self._count: int | None = None
+        self._part_ns = 0
 
     def feed(self, data: bytes, stamp_ns: int) -> None:
         if not self._skimming:
             self._full.feed(data, stamp_ns)
-            if not self._skimmed and self._answer.first_token_ns is not None:
-                self._skimming = data.endswith(_END) and b"\r" not in data
-                self._count = self._answer.output_tokens
+            if self._may_skim and self._answer.first_token_ns is not None:
+                self._skimming = data.endswith(_EVENT_END) and b"\r" not in data and not self._full.overflowed
+                self._count = self._reader.counted
             return
         self._answer.bytes_received += len(data)
-        self._last_ns = stamp_ns
-        if self._part or not data.endswith(_END):
-            data = self._whole_events(data)
-            if not data:
+        if self._part or not data.endswith(_EVENT_END):
+            data = self._whole_events(data, stamp_ns)
+        if data.startswith(_DATA) or _LATER_DATA in data:  # else comments, or nothing yet
+            held, self._held = self._held, (data, stamp_ns)
+            if held is None:
                 return
-        held = self._held
-        held.append((data, stamp_ns))
-        if len(held) > self._held_max:
-            self._skim(*held.popleft())
+            if held[0].count(b"\n") == 2:
+                self._take(*held)
+            else:
+                self._take_each(*held)
 
     def finish(self, *, complete: bool) -> Answer:
-        self._back_to_full()
+        self._stop_skimming()
         return self._full.finish(complete=complete)
 
-    def _whole_events(self, data: bytes) -> bytes:
+    def _whole_events(self, data: bytes, stamp_ns: int) -> bytes:
         """What is complete of everything that has come; the rest waits."""
         self._part.append(data)
         self._part_bytes += len(data)
-        if _END not in data and not (data.startswith(b"\n") and len(self._part) > 1):
-            if self._part_bytes > self._event_bytes_max:
-                self._back_to_full()  # which says so, in its own words
+        self._part_ns = stamp_ns
+        if b"\r" in data or (self._part_bytes > self._event_bytes_max and _EVENT_END not in data):
+            self._stop_skimming()
+            return b""
+        if _EVENT_END not in data and not (data.startswith(b"\n") and len(self._part) > 1):
             return b""
         joined = b"".join(self._part)
-        end = joined.rfind(_END)
+        end = joined.rfind(_EVENT_END)
         rest = joined[end + 2 :] if end >= 0 else joined
         self._part, self._part_bytes = ([rest] if rest else []), len(rest)
         return joined[: end + 2] if end >= 0 else b""
 
-    def _back_to_full(self) -> None:
-        """Hand what was kept to the full decoder, and leave the rest of the stream to it."""
+    def _stop_skimming(self) -> None:
+        """Leave what was kept, and the rest of the stream, to the full decoder."""
         if not self._skimming:
             return
-        self._skimming = False
-        counted = self._answer.bytes_received
-        if self._skimmed:
+        self._skimming = self._may_skim = False
+        if self._held is not None:
+            self._read(*self._held)
+        if self._part:
+            self._read(b"".join(self._part), self._part_ns)
+
+    def _take_each(self, block: bytes, stamp_ns: int) -> None:
+        """The events of one read."""
+        for event in block.split(_EVENT_END)[:-1]:
+            take = self._take if event.startswith(_DATA) else self._read
+            take(event + _EVENT_END, stamp_ns)
+
+    def _take(self, event: bytes, stamp_ns: int) -> None:
+        """An event whose first line is data."""
+        at = event.rfind(_FINISH)
+        plain = event.startswith(b"null", at + len(_FINISH)) if at >= 0 else _ERROR not in event
+        if plain and len(event) <= self._plain_bytes_max and self._add_tokens(event, stamp_ns):
+            self._answer.events += 1
+            self._skipped = True
+        else:
+            self._read(event, stamp_ns)
+
+    def _add_tokens(self, event: bytes, stamp_ns: int) -> bool:
+        """The event's chunk; False, and nothing done, when it is not as plain as that."""
+        before = self._count
+        if self._by_text:
+            at = event.find(_TEXT) + len(_TEXT)
+            if at < len(_TEXT) or event[at] == _QUOTE:
+                return False
+            if before is None:
+                add_chunk(self._answer, stamp_ns, None)
+                return True
+        at = event.rfind(_COUNT)
+        if at < 0 or before is None:
+            return False
+        end = at = at + len(_COUNT)
+        while event[end] in _DIGITS:
+            end += 1
+        if not 0 < end - at <= _DIGITS_MAX or event[end] not in b",}":
+            return False
+        count = int(event[at:end])
+        if count <= before:
+            return False
+        add_chunk(self._answer, stamp_ns, count - before)
+        self._count = count
+        return True
+
+    def _read(self, data: bytes, stamp_ns: int) -> None:
+        """Through the full decoder, which goes on from what was counted."""
+        if self._skipped:
+            self._skipped = False
             self._answer.text_complete = False
             self._reader.skipped(self._count)
-        for block, stamp_ns in self._held:
-            self._full.feed(block, stamp_ns)
-        for part in self._part:
-            self._full.feed(part, self._last_ns)
-        self._held.clear()
-        self._part.clear()
-        self._answer.bytes_received = counted
-
-    def _skim(self, block: bytes, stamp_ns: int) -> None:
-        """Count and stamp the events of one read."""
-        self._skimmed = True
-        events = block.count(_NEXT_START) + block.startswith(_START)
-        self._answer.events += events
-        if events == 1:
-            at = block.rfind(self._count_key)
-            counts = [self._number_at(block, at + len(self._count_key))] if at >= 0 else []
-        else:
-            counts = [int(digits) for digits in self._counts(block)]
-        if len(counts) == events:
-            for count in counts:
-                self._add(count, stamp_ns)
-        else:
-            for _ in range(events - block.count(_NO_TEXT)):
-                add_chunk(self._answer, stamp_ns, None)
-
-    def _add(self, count: int, stamp_ns: int) -> None:
-        before = self._count or 0
-        if count > before:
-            add_chunk(self._answer, stamp_ns, count - before)
-            self._count = count
-
-    @staticmethod
-    def _number_at(block: bytes, at: int) -> int:
-        end = at
-        while block[end] in _DIGITS:
-            end += 1
-        return int(block[at:end] or b"0")
+        self._answer.bytes_received -= len(data)  # it counts them again
+        self._full.feed(data, stamp_ns)
+        self._count = self._reader.counted
+        if self._full.overflowed:
+            self._plain_bytes_max = -1  # the rest is nothing to it

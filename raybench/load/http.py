@@ -21,7 +21,7 @@ from raybench.load.order import Endpoint
 def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[str, str]:
     """The endpoint's headers with the bearer key of this process's environment.
 
-    Raises ConfigError when the named variable is not set here.
+    Raises ConfigError when the named variable is not set here, or holds what no header may hold.
     """
     merged = dict(headers)
     if api_key_env is not None:
@@ -32,6 +32,14 @@ def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[st
                 ConfigProblem(
                     f"the variable {api_key_env} is not set on this node",
                     way_out="export it before `ray start`, or pass it in the cluster file's runtime_env.env_vars",
+                ),
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise ConfigError(
+                "environment",
+                ConfigProblem(
+                    f"the value of {api_key_env} holds a character that no header may hold, such as a line end",
+                    way_out="set it to the key alone",
                 ),
             )
         merged["Authorization"] = f"Bearer {key}"

@@ -8,7 +8,7 @@ the read.
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from raybench.engines.contract import Decoder
 from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
@@ -34,16 +34,15 @@ class WireClient:
         self._now = clock.monotonic_ns
         url = urlsplit(order.endpoint.url)
         assert url.scheme == "http" and url.hostname is not None, f"{order.endpoint.url} is not plain HTTP"
-        self._host, self._port, self._prefix = url.hostname, url.port or 80, url.path.rstrip("/")
-        headers = {
-            "Host": url.netloc,
-            "Content-Type": "application/json",
-            "Accept": "*/*",
-            **auth_headers(order.endpoint.headers, order.endpoint.api_key_env),
-        }
+        self._host, self._port = url.hostname, url.port or 80
+        self._prefix = quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        given = auth_headers(order.endpoint.headers, order.endpoint.api_key_env)
+        given_names = {name.lower() for name in given}
+        own = {"Host": url.netloc, "Content-Type": "application/json", "Accept": "*/*"}
+        headers = {name: value for name, value in own.items() if name.lower() not in given_names} | given
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self._heads: dict[str, bytes] = {}
-        self._idle: list[tuple[Wire, int]] = []
+        self._idle: list[Wire] = []
         self._open: set[Wire] = set()
         self._live: dict[Response, tuple[Wire, Stamps]] = {}
         self._watchdog: asyncio.Task[None] | None = None
@@ -51,24 +50,27 @@ class WireClient:
     async def open(self, count: int) -> None:
         """Open connections ahead of the start, so that their set-up is no part of a TTFT.
 
-        One that cannot be opened now is tried again by the request that needs it, and fails there.
+        Those that cannot be opened now are tried again by the requests that need them, and fail there.
         """
         self._watch_limits()
         for first in range(0, count, OPEN_AT_ONCE):
             some = range(first, min(count, first + OPEN_AT_ONCE))
             opened = await asyncio.gather(*(self._connect() for _ in some), return_exceptions=True)
-            for result in opened:
-                if isinstance(result, BaseException) and not isinstance(result, OSError | TimeoutError):
-                    raise result
-                if isinstance(result, tuple):
-                    self._idle.append(result)
+            self._idle += [result for result in opened if isinstance(result, Wire)]
+            failed = [result for result in opened if isinstance(result, BaseException)]
+            for failure in failed:
+                if not isinstance(failure, _LimitReached | OSError):
+                    raise failure
+            if failed:
+                return  # the next ones would wait as long for as little
 
     async def close(self) -> None:
         if self._watchdog is not None:
             self._watchdog.cancel()
             await asyncio.gather(self._watchdog, return_exceptions=True)
-        for wire in list(self._open):
+        for wire in self._open:
             wire.abort()
+        await asyncio.sleep(0)  # in which the loop closes the sockets
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end.
@@ -97,8 +99,8 @@ class WireClient:
         failure: Failure | None = None
         wire: Wire | None = None
         try:
-            wire, stamps.connect_ns, stamps.reused = await self._take(fresh)
-            stamps.connected_ns = self._now()
+            wire = await self._take(fresh)
+            stamps.connected_ns, stamps.connect_ns, stamps.reused = self._now(), wire.connect_ns, wire.used
             self._live[response] = (wire, stamps)
             wire.request(self._head(path, len(body)), body, response)
             await response.done
@@ -111,7 +113,7 @@ class WireClient:
             failure = Failure("bad_stream", "bad_http", str(error)[:ERROR_TEXT_MAX])
         except _LimitReached as limit:
             failure = limit.failure
-        except (OSError, TimeoutError) as error:
+        except OSError as error:
             failure = _classify(error, wire, response, self._order)
         self._live.pop(response, None)
         stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.head_ns
@@ -120,26 +122,30 @@ class WireClient:
             self._give_back(wire, failure)
         return stamps, response, failure
 
-    async def _take(self, fresh: bool) -> tuple[Wire, int, bool]:
-        """A connection, how long its set-up took (ns), and whether it was used before."""
+    async def _take(self, fresh: bool) -> Wire:
         while self._idle and not fresh:
-            wire, connect_ns = self._idle.pop()
+            wire = self._idle.pop()
             if not wire.closed:
-                return wire, connect_ns, wire.used
-        wire, connect_ns = await self._connect()
-        return wire, connect_ns, False
+                return wire
+            self._open.discard(wire)
+        return await self._connect()
 
-    async def _connect(self) -> tuple[Wire, int]:
+    async def _connect(self) -> Wire:
         begin_ns = self._now()
         loop = asyncio.get_running_loop()
         timeout_s = self._order.limits.connect_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s) as limit:
                 _, wire = await loop.create_connection(lambda: Wire(self._now), self._host, self._port)
         except TimeoutError:
+            if not limit.expired():
+                raise  # the kernel's own, on its way to a host that does not answer
             raise _LimitReached("timeout_connect", timeout_s) from None
+        except UnicodeError as error:
+            raise OSError(f"{self._host!r} is no name of a host: {error}") from None
         self._open.add(wire)
-        return wire, self._now() - begin_ns
+        wire.connect_ns = self._now() - begin_ns
+        return wire
 
     def _give_back(self, wire: Wire, failure: Failure | None) -> None:
         if failure is not None and failure.outcome != "http_error":
@@ -147,12 +153,12 @@ class WireClient:
         if wire.closed:
             self._open.discard(wire)
         else:
-            self._idle.append((wire, 0))
+            self._idle.append(wire)
 
     def _head(self, path: str, length: int) -> bytes:
         head = self._heads.get(path)
         if head is None:
-            head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}Content-Length: ".encode("latin-1")
+            head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}Content-Length: ".encode()
             self._heads[path] = head
         return b"%b%d\r\n\r\n" % (head, length)
 
@@ -169,6 +175,8 @@ class WireClient:
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
         while True:
             await asyncio.sleep(pause_s)
+            # What lies in the kernel is read first: after a stall of ours, silence would be our own.
+            await asyncio.sleep(0)
             now_ns = self._now()
             for response, (_, stamps) in list(self._live.items()):
                 begin_ns = stamps.connected_ns or stamps.asked_ns

@@ -27,7 +27,7 @@ from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetErro
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import Evidence, Finding, Verdict, judge
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import load_requests
+from raybench.protocol.evidence import load_health, load_requests
 from raybench.protocol.fleet import LoadFleet, TargetHost
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
@@ -354,6 +354,13 @@ class Coordinator:
             flush_reply=observed.flush_reply,
             idle_known=observed.idle_known,
             leased=observed.leased,
+            health=load_health(
+                self._run,
+                attempt.point.point_id,
+                attempt.number,
+                observed.load.start_unix_ns,
+                observed.load.end_unix_ns,
+            ),
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,

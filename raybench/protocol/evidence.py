@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raybench.analysis.history import read_history
 from raybench.analysis.metrics import of_load
-from raybench.analysis.parts import requests_of
+from raybench.analysis.parts import requests_of, worker_health_of
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory
 
@@ -18,3 +19,10 @@ def load_requests(run: RunDirectory, point_id: str, attempt: int) -> tuple[pa.Ta
     """
     gathered = requests_of(run, point_id, attempt, read_history(read_journal(run.journal)))
     return of_load(gathered.table), gathered.warnings
+
+
+def load_health(run: RunDirectory, point_id: str, attempt: int, start_unix_ns: int, end_unix_ns: int) -> pa.Table:
+    """The workers' own health while the load was under way: rows of records.schema.WORKER."""
+    rows = worker_health_of(run, point_id, attempt, read_history(read_journal(run.journal))).table
+    at = rows["aligned_unix_ns"]
+    return rows.filter(pc.and_(pc.greater_equal(at, start_unix_ns), pc.less_equal(at, end_unix_ns)))

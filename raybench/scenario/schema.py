@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def parse_tokens(value: object) -> object:
@@ -52,6 +53,18 @@ def refuse_credentials(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def check_header_text(headers: dict[str, str]) -> dict[str, str]:
+    """Names and values as RFC 9110, section 5, has them, so that none ends its line; no framing of one's own."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a header's name: letters, digits and `-` make one")
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of the header {name} may hold printable ASCII only, no line end")
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise ValueError(f"the header {name} is made for each request and cannot be given")
+    return headers
+
+
 def refuse_repeats(levels: list[int]) -> list[int]:
     """A level that is listed twice would make two points of one name."""
     if len(set(levels)) != len(levels):
@@ -80,7 +93,7 @@ Url = Annotated[
 VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
 ]
-Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials)]
+Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
 Route = Literal["generate", "completions", "chat"]
 SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
