@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all bench lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -30,6 +30,11 @@ test: setup ## every test that needs nothing but this machine
 
 test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
 	$(BIN)/python -m pytest
+
+bench: setup ## the client's cost and truth beside bare C, in one run (needs cc)
+	$(MAKE) --silent -C benchmarks/mockserver
+	$(MAKE) --silent -C benchmarks/bareclient
+	$(BIN)/python benchmarks/bench.py
 
 lint: setup
 	$(BIN)/ruff check .

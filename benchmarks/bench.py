@@ -111,6 +111,14 @@ def bare(work: Work, port: int) -> dict[str, float]:
     return {"cpu_s_per_million": (told["user"] + told["sys"]) / work.total_tokens * 1e6, **told}
 
 
+def common_loop(work: Work, port: int) -> dict[str, float]:
+    """`lines.py`: what most tools do, a task that reads lines and parses each."""
+    command = [sys.executable, str(HERE / "lines.py"), str(port), str(work.streams), str(work.requests)]
+    command += [str(work.tokens), str(INPUT_TOKENS)]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {"cpu_s_per_million": told["cpu_s"] / work.total_tokens * 1e6, **told}
+
+
 class Desk:
     """The coordinator's desk in a process of its own, as in a run."""
 
@@ -210,6 +218,11 @@ def measure(name: str, rounds: int) -> dict[str, float]:
         with mock_server(work) as port:
             ours = raybench_client(work, port, "auto")
             true = truth(port)
+        common: dict[str, float] = {}
+        if work.streams <= 4096:
+            with mock_server(work) as port:
+                common = common_loop(work, port)
+                common["ttft_error_ms_p50"] = common["ttft_ms_p50"] - truth(port)["ttft"]["p50_ms"]
         row = {
             "bare_cpu_s_per_million": floor["cpu_s_per_million"],
             "cpu_s_per_million": ours["cpu_s_per_million"],
@@ -221,6 +234,9 @@ def measure(name: str, rounds: int) -> dict[str, float]:
             "server_late_ms_p99": true["late"]["p99_ms"],
             "completed": ours["completed"],
         }
+        if common:
+            row["common_loop_cpu_ratio"] = common["cpu_s_per_million"] / floor["cpu_s_per_million"]
+            row["common_loop_ttft_error_ms_p50"] = common["ttft_error_ms_p50"]
         print(f"{name} streams, round {number + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
         found.append(row)
     return {key: statistics.median(row[key] for row in found) for key in found[0]}

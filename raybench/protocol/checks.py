@@ -370,7 +370,7 @@ def check_client(evidence: Evidence) -> Iterator[Finding]:
             yield Finding(
                 "client_saturated",
                 "void",
-                f"client saturated: worker {worker} used {cpu:.0%} of a core over the load; use more workers or nodes",
+                f"client saturated: worker {worker} used {cpu:.0%} of a core over the load; use more workers",
                 data,
             )
         elif cpu is not None and cpu >= CLIENT_CPU_BUSY:
