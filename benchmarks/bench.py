@@ -48,8 +48,8 @@ from raybench.protocol.desk import OrderDesk  # noqa: E402
 from raybench.records.clock import NO_OFFSET, AnchoredClock  # noqa: E402
 from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
-from raybench.records.stream import read_part, unify  # noqa: E402
 from raybench.records.schema import REQUESTS  # noqa: E402
+from raybench.records.stream import read_part, unify  # noqa: E402
 from raybench.scenario.schema import RequestLimits, SyntheticCorpus  # noqa: E402
 
 HERE = Path(__file__).parent
@@ -237,7 +237,8 @@ def measure(name: str, rounds: int) -> dict[str, float]:
         if common:
             row["common_loop_cpu_ratio"] = common["cpu_s_per_million"] / floor["cpu_s_per_million"]
             row["common_loop_ttft_error_ms_p50"] = common["ttft_error_ms_p50"]
-        print(f"{name} streams, round {number + 1}: " + ", ".join(f"{k} {v:.2f}" for k, v in row.items()), flush=True)
+        told = ", ".join(f"{key} {value:.2f}" for key, value in row.items())
+        print(f"{name} streams, round {number + 1}: {told}", flush=True)
         found.append(row)
     return {key: statistics.median(row[key] for row in found) for key in found[0]}
 
@@ -247,7 +248,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="1024,4096,10000")
     arguments = parser.parse_args()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     results: dict[str, float] = {}
     with connected():
