@@ -1,5 +1,6 @@
 """Shared by all tests: golden data is found beside the tests, never outside the clone."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,10 @@ settings.load_profile("raybench")
 @pytest.fixture
 def golden() -> Path:
     return GOLDEN
+
+
+def pytest_configure() -> None:
+    """Ctrl-C reaches what the tests start, also where the tests themselves run in the background: a shell
+    starts background jobs with SIGINT ignored, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -75,8 +75,9 @@ def connect(
     from ray.job_submission import JobSubmissionClient
 
     # Its notes about uploads and closed log connections are ours to judge, and would tear the progress display.
-    for name in ("ray.dashboard", "ray._private.runtime_env.packaging"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("modules.job.sdk", "modules.dashboard_sdk"):
+        logging.getLogger(f"ray.dashboard.{name}").setLevel(logging.WARNING)
+    logging.getLogger("ray._private.runtime_env.packaging").setLevel(logging.WARNING)
     try:
         return JobSubmissionClient(address, headers=dict(headers or {}), verify=verify)
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
