@@ -46,6 +46,8 @@ class SkimmingDecoder:
         self._may_skim = True
         self._skipped = False  # events, since the full decoder read one
         self._count: int | None = None  # the server's, as of the last chunk
+        # Around the text, as the last event without a count had it: what has the same has nothing else.
+        self._head = self._tail = _EVENT_END
         self._held: tuple[bytes, int] | None = None
         self._part: list[bytes] = []
         self._part_bytes = 0
@@ -108,25 +110,39 @@ class SkimmingDecoder:
 
     def _take(self, event: bytes, stamp_ns: int) -> None:
         """An event whose first line is data."""
-        at = event.rfind(_FINISH)
-        plain = event.startswith(b"null", at + len(_FINISH)) if at >= 0 else _ERROR not in event
-        if plain and len(event) <= self._plain_bytes_max and self._add_tokens(event, stamp_ns):
-            self._answer.events += 1
-            self._skipped = True
-        else:
+        if (
+            self._count is None
+            and event.startswith(self._head)
+            and event.endswith(self._tail)
+            and event[len(self._head)] != _QUOTE
+            and len(event) <= self._plain_bytes_max
+        ):
+            add_chunk(self._answer, stamp_ns, None)
+        elif not self._add_tokens(event, stamp_ns):
             self._read(event, stamp_ns)
+            return
+        self._answer.events += 1
+        self._skipped = True
 
     def _add_tokens(self, event: bytes, stamp_ns: int) -> bool:
-        """The event's chunk; False, and nothing done, when it is not as plain as that."""
-        before = self._count
+        """The event's chunk; False, and nothing done, when there is more to it."""
+        finish = event.rfind(_FINISH)
+        if finish >= 0:
+            goes_on = event.startswith(b"null", finish + len(_FINISH))
+        else:  # some servers that speak OpenAI leave it out
+            goes_on = self._by_text and _ERROR not in event
+        if not goes_on or len(event) > self._plain_bytes_max:
+            return False
+        before, at = self._count, event.rfind(_COUNT)
         if self._by_text:
-            at = event.find(_TEXT) + len(_TEXT)
-            if at < len(_TEXT) or event[at] == _QUOTE:
+            text = event.find(_TEXT) + len(_TEXT)
+            if text < len(_TEXT) or event[text] == _QUOTE:
                 return False
-            if before is None:
+            if before is None and at < 0:
+                if finish >= 0:
+                    self._head, self._tail = event[:text], event[finish:]
                 add_chunk(self._answer, stamp_ns, None)
                 return True
-        at = event.rfind(_COUNT)
         if at < 0 or before is None:
             return False
         end = at = at + len(_COUNT)

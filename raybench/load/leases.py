@@ -50,6 +50,8 @@ class LeaseBook:
             wanted = min(self._slots[worker], self._reserved)
             self._reserved -= wanted
             return self._hand_out(wanted)
+        if self._slots[worker] == self._concurrency:
+            return self._hand_out(self.unsent)  # nobody else could send them
         spare = self.unsent - self._reserved - BULK_LEAVES_PER_SLOT * self._concurrency
         bulk = min(self._slots[worker], spare // len(self._slots))
         return self._hand_out(min(max(free_slots, bulk), self.unsent - self._reserved))

@@ -175,15 +175,21 @@ class WireClient:
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
         while True:
             await asyncio.sleep(pause_s)
-            # What lies in the kernel is read first: after a stall of ours, silence would be our own.
-            await asyncio.sleep(0)
             now_ns = self._now()
-            for response, (_, stamps) in list(self._live.items()):
+            silent: list[tuple[Response, int | None]] = []
+            for response, (_, stamps) in self._live.items():
                 begin_ns = stamps.connected_ns or stamps.asked_ns
                 quiet_ns = now_ns - (response.last_ns or response.sent_ns or begin_ns)
                 if total_ns is not None and now_ns - begin_ns >= total_ns:
                     _stop(response, _LimitReached("timeout_total", limits.request_timeout_s))
                 elif idle_ns is not None and quiet_ns >= idle_ns:
+                    silent.append((response, response.last_ns))
+            if silent:
+                # After a stall of ours their bytes may lie in the kernel: two turns of the loop read them.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            for response, last_ns in silent:
+                if response.last_ns == last_ns:
                     _stop(response, _LimitReached("timeout_idle", limits.idle_timeout_s))
 
 
