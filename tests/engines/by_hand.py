@@ -16,7 +16,8 @@ from real_engines import Server, Tally, difference, reconciliation, recorded
 from raybench.corpus.tokens import load_corpus, render_ids
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, Decoder, Engine, Http, RequestShape
-from raybench.load.client import LoadClient, record
+from raybench.load.client import make_client
+from raybench.load.exchange import record
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
@@ -53,12 +54,12 @@ class Hand:
             Corpus(synthetic=SyntheticCorpus(tokens=tokens, vocabulary=VOCABULARY, seed=seed)), base=Path()
         )
         rendered = render_ids(corpus.ids) if template.prompt == "ids" else corpus.text
-        client = LoadClient(order, SystemClock())
+        client = make_client(order, SystemClock())
 
         async def one(ticket: int) -> Row:
             start = int(order.windows[ticket])
             body = template.render(order.rid(ticket), rendered.slice(start, start + shape.input_tokens))
-            inner = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max)
+            inner = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max, skim=True)
             decoder = _Announcing(inner, self.first_bytes)
             return record(order, "hand", ticket, await client.send(template.path, body, decoder))
 
