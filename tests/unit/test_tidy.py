@@ -282,9 +282,9 @@ def test_no_file_holds_a_path_of_a_machine_or_the_host_of_a_package_registry() -
 @pytest.mark.parametrize(
     ("text", "is_stray"),
     [
-        (b"cd /work/main", True),
+        (b"cd /work/checkout", True),
         (b"/root/.cache", True),
-        (b"/home/anna/runs", True),
+        (b"/home/user/runs", True),
         (b"--extra-index-url https://mirror.example/simple", True),
         (b"arm/work/c64", False),
         (b"$HOME/.ray/auth_token", False),
