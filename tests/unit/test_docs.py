@@ -104,9 +104,11 @@ def test_every_shipped_file_loads(path: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_file_that_a_document_names_exists(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    named = set(re.findall(r"\b((?:scenarios|clusters|docs|tools|engines)/[\w./-]+\.(?:yaml|md|py|sh))\b", text))
+    rooms = "|".join(sorted(folder.name for folder in (ROOT / "raybench").iterdir() if folder.is_dir()))
+    folders = rf"scenarios|clusters|docs|tools|tests|benchmarks|{rooms}"
+    named = set(re.findall(rf"(?<![\w/])((?:{folders})/[\w./-]+\.(?:yaml|md|py|sh))\b", text))
     links = set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text))
-    missing = [name for name in named if not (ROOT / name).exists()]
+    missing = [name for name in named if not any((top / name).exists() for top in (ROOT, ROOT / "raybench"))]
     missing += [link for link in links if not (path.parent / link).exists()]
     assert not missing, f"{path.name} names {missing}"
 
