@@ -74,3 +74,14 @@ def in_flight(sent_ns: Stamps, end_ns: Stamps) -> InFlight:
     at, level = at[order], np.cumsum(change[order])
     last_of_moment = np.append(at[1:] != at[:-1], True) if at.size else np.zeros(0, dtype=bool)
     return InFlight(at_ns=at[last_of_moment], level=level[last_of_moment])
+
+
+def handover_gaps_ms(sent_ns: Stamps, end_ns: Stamps, concurrency: int) -> npt.NDArray[np.float64]:
+    """How long a slot of a closed loop stood empty between the end of one request and the next send.
+
+    The k-th end frees a slot, which the (C + k)-th send fills: no send beyond the first C can come before
+    the end that made room for it, so that both sorted series pair up without knowing the slots.
+    Shape: (requests - C,), empty when each slot sent one request.
+    """
+    handed_over = max(0, sent_ns.size - concurrency)
+    return (np.sort(sent_ns)[concurrency:] - np.sort(end_ns)[:handed_over]) / 1e6

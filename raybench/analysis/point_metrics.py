@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis import metrics
-from raybench.analysis.in_flight import InFlight, Window, in_flight
+from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.stats import SUMMARY_PARTS, nearest_rank, summarise
 
 Row = dict[str, object]
@@ -44,6 +44,7 @@ POINT_METRICS: dict[str, pa.DataType] = dict(
         ("in_flight_peak", pa.int64()),
         ("in_flight_share", pa.float64()),
         ("in_flight_share_unsent", pa.float64()),
+        *_summary_columns("handover_gap_ms"),
         ("steady_start_s", pa.float64()),
         ("steady_end_s", pa.float64()),
         ("steady_share", pa.float64()),
@@ -87,20 +88,28 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     return row | _in_flight_columns(load, concurrency)
 
 
-def requests_in_flight(load: pa.Table) -> InFlight:
-    """In flight over time, of all requests that were sent."""
+def _flights(load: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Send and end stamps of all requests that were sent, in one order."""
     sent, end = metrics.on_time_line(load, "sent"), metrics.on_time_line(load, "end")
     known = pc.and_(pc.is_valid(sent), pc.is_valid(end))
-    return in_flight(sent.filter(known).to_numpy(), end.filter(known).to_numpy())
+    return sent.filter(known).to_numpy(), end.filter(known).to_numpy()
+
+
+def requests_in_flight(load: pa.Table) -> InFlight:
+    """In flight over time, of all requests that were sent."""
+    return in_flight(*_flights(load))
 
 
 def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
     flow = requests_in_flight(load)
-    row: Row = dict.fromkeys(name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_")))
+    row: Row = dict.fromkeys(
+        name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_", "handover_"))
+    )
     row |= dict.fromkeys(name for name in POINT_METRICS if name.endswith("_steady"))
     row["in_flight_peak"] = flow.peak
     if concurrency is None or not flow.at_ns.size:
         return row
+    row |= summarise(handover_gaps_ms(*_flights(load), concurrency)).columns("handover_gap_ms")
     whole = Window(int(flow.at_ns[0]), int(flow.at_ns[-1]))
     row["in_flight_share"] = flow.share_at(concurrency, whole)
     row["in_flight_share_unsent"] = _share_while_unsent(load, flow, concurrency)

@@ -144,6 +144,7 @@ def steady_table(source: Source, text: Text) -> Table:
                 point["arm"],
                 numbers.count(point["in_flight_peak"]),
                 numbers.percent(point["in_flight_share"]),
+                numbers.latencies([point["handover_gap_ms_p50"], point["handover_gap_ms_p99"]], decimals_ms=1),
                 numbers.percent(point["steady_share"]),
                 _beside(point["input_tokens_per_s"], point["input_tokens_per_s_steady"]),
                 _beside(point["output_tokens_per_s"], point["output_tokens_per_s_steady"]),
@@ -152,8 +153,8 @@ def steady_table(source: Source, text: Text) -> Table:
                 numbers.latency(point["connect_wait_ms_p95"]),
                 numbers.latency(point["send_wait_ms_p95"]),
             )
-            rows.append(_row(point, cells, numbers_at=range(3, 12)))
-    return Table(text.steady_columns, rows, right=frozenset(range(3, 12)))
+            rows.append(_row(point, cells, numbers_at=range(3, 13)))
+    return Table(text.steady_columns, rows, right=frozenset(range(3, 13)))
 
 
 def _beside(whole: float | None, steady: float | None) -> str:

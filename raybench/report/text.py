@@ -161,13 +161,15 @@ ENGLISH = Text(
     ),
     appendix_steady="Appendix C: steady state and client",
     steady_note="Steady state: from the first to the last moment with at least 95 % of C in flight; its latencies"
-    " are those of requests that ended in it. Shares are of the wall. Waits are the client's own.",
+    " are those of requests that ended in it. Shares are of the wall. Hand-over: from the end of a request to the"
+    " send that fills its place. Waits are the client's own.",
     steady_columns=(
         "Workload",
         "C",
         "Arm",
         "In-flight peak",
         "Time at C",
+        "Hand-over P50 / P99",
         "Steady",
         "Input TPS whole / steady",
         "Output TPS whole / steady",

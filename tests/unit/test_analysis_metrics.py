@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from request_rows import failed, ns, request, table
 
 from raybench.analysis import metrics
+from raybench.analysis.in_flight import handover_gaps_ms
 from raybench.analysis.point_metrics import POINT_METRICS, point_metrics
 
 
@@ -197,3 +199,30 @@ def test_in_flight_is_the_number_of_overlapping_requests_at_any_moment(lives: li
 def test_a_point_has_exactly_the_columns_that_the_schema_names() -> None:
     for rows in (table([]), o_t3()):
         assert list(point_metrics(rows, 10)) and set(point_metrics(rows, 10)) == set(POINT_METRICS)
+
+
+@given(
+    concurrency=st.integers(1, 5),
+    services=st.lists(st.integers(1, 50), min_size=1, max_size=40),
+    gaps=st.lists(st.integers(0, 9), min_size=40, max_size=40),
+)
+def test_hand_over_gaps_pair_ends_and_sends_without_knowing_the_slots(
+    concurrency: int, services: list[int], gaps: list[int]
+) -> None:
+    """A closed loop played through: equal gaps come out exactly; unequal ones keep their number and their sum."""
+    free = [0] * concurrency
+    sent, end = [], []
+    true_gaps = []
+    for number, service in enumerate(services):
+        free.sort()
+        ready = free.pop(0)
+        gap = 0 if number < concurrency else gaps[number % 40]
+        if number >= concurrency:
+            true_gaps.append(gap)
+        sent.append(ready + gap)
+        end.append(ready + gap + service)
+        free.append(end[-1])
+    found = handover_gaps_ms(np.array(sent) * 10**6, np.array(end) * 10**6, concurrency)
+    assert len(found) == len(true_gaps)
+    assert (found >= 0).all()
+    assert sum(found) == pytest.approx(sum(true_gaps))
