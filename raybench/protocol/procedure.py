@@ -124,7 +124,8 @@ class Procedure:
         concurrency = min(attempt.point.concurrency, len(windows))
         slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         offsets = await self._fleet.offsets()
-        self._note_clocks(attempt, phase, offsets)
+        self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
+        self._note_clocks(attempt, phase, "start", offsets)
         self._desk.open(attempt.point.point_id, attempt.number, phase, len(windows), slots)
         orders = {
             worker: Order(
@@ -144,20 +145,22 @@ class Procedure:
             for worker, share in slots.items()
         }
         try:
-            return await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
+            result = await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
         finally:
             self._leased = self._desk.leased
             self._desk.close()
+        # Measured again: clocks drift, and the merge interpolates between the two.
+        self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
+        return result
 
-    def _note_clocks(self, attempt: Attempt, phase: str, offsets: dict[str, ClockOffset]) -> None:
-        self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
+    def _note_clocks(self, attempt: Attempt, phase: str, when: str, offsets: dict[str, ClockOffset]) -> None:
         for worker, offset in offsets.items():
             self._journal.append(
                 "clock",
                 point_id=attempt.point.point_id,
                 attempt=attempt.number,
                 phase=phase,
-                when="start",
+                when=when,
                 worker=worker,
                 offset_ns=offset.offset_ns,
                 uncertainty_ns=offset.uncertainty_ns,

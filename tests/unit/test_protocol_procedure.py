@@ -124,7 +124,8 @@ def test_steps_are_journalled_with_their_seconds_and_what_they_found(
     assert (steps["load"]["sent"], steps["load"]["lost"]) == (4, {})
     (started,), (ended,) = stage.events("load_started"), stage.events("load_ended")
     assert ended["unix_ns"] - started["unix_ns"] == 2 * NS_PER_S
-    assert [event["phase"] for event in stage.events("clock")] == ["prewarm"] * 2 + ["load"] * 2
+    told = [(event["phase"], event["when"]) for event in stage.events("clock")]
+    assert told == [(phase, when) for phase in ("prewarm", "load") for when in ("start", "start", "end", "end")]
 
 
 class LateCounters(FakeEngine):
