@@ -117,10 +117,7 @@ async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
     for name, arm in scenario.arms.items():
         if arm.url is None:
             continue
-        endpoint = Endpoint(
-            arm.url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file
-        )
-        http = ControlClient(endpoint, admin_api_key_env=arm.admin_api_key_env)
+        http = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
         try:
             reply = await ENGINES[arm.engine].alive(http)
             if not reply.ok:

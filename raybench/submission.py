@@ -6,6 +6,7 @@ Runs on the user's machine. Joins the cluster room (Job API) with the report roo
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,8 +20,8 @@ from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import PACKAGE_BYTES_MAX, stage
-from raybench.cluster.spec import ClusterSpec
+from raybench.cluster.package import stage
+from raybench.cluster.spec import PACKAGE_BYTES_MAX, ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_NOT_ALL_VALID,
@@ -162,7 +163,7 @@ def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.S
         address=address,
         submission_id=_next_submission_id(request.runs_dir, run_id),
         remote_run_path=path,
-        python=jobs.own_python() if local else "python",
+        python=sys.executable if local else "python",
         token_env=None if spec is None else spec.token_env,
         **_proxy(spec),
     )

@@ -15,12 +15,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 import raybench
-from raybench.cluster.spec import PACKAGE_BYTES_MAX
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import effective
 from raybench.scenario.schema import Scenario
-
-__all__ = ["PACKAGE_BYTES_MAX", "Package", "read_staged", "stage"]
 
 SCENARIO_FILE = "scenario.json"
 CORPUS_FOLDER = "corpus"

@@ -11,7 +11,6 @@ import json
 import logging
 import secrets
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -192,7 +191,3 @@ def fetch(client: JobSubmissionClient, submission: Submission, target: Path) -> 
         detail = said[-1] if said else status
         raise ClusterError(f"the run directory {submission.remote_run_path} could not be fetched: {detail}")
     importer.unpack(target)
-
-
-def own_python() -> str:
-    return sys.executable

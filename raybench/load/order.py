@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from raybench.engines.contract import RequestShape
-from raybench.scenario.schema import RequestLimits
+from raybench.scenario.schema import Arm, RequestLimits
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,11 @@ class Endpoint:
     api_key_env: str | None = None
     tls_verify: bool = True
     tls_ca_file: str | None = None
+
+    @classmethod
+    def of_arm(cls, arm: Arm, url: str) -> Endpoint:
+        """The arm's engine at `url`, which is its own or that of what was launched for it."""
+        return cls(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetErro
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import Evidence, Finding, Verdict, judge
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import load_health, load_requests
+from raybench.protocol.evidence import history_of, load_health, load_requests
 from raybench.protocol.fleet import LoadFleet, TargetHost
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
@@ -188,7 +188,7 @@ class Coordinator:
             stack.push_async_callback(self._host.stop, arm_name)
             url = await self._host.launch(arm_name, arm)
             self._journal.append("arm_launched", arm=arm_name, url=url)
-        endpoint = Endpoint(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file)
+        endpoint = Endpoint.of_arm(arm, url)
         urls = arm.control_urls or [url]
         controls = [self._make_control(replace(endpoint, url=one), arm.admin_api_key_env) for one in urls]
         for control in controls:
@@ -340,7 +340,8 @@ class Coordinator:
 
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
-        requests, torn = load_requests(self._run, attempt.point.point_id, attempt.number)
+        of_attempt = (self._run, attempt.point.point_id, attempt.number, history_of(self._run))
+        requests, torn = load_requests(*of_attempt)
         gpu = self._scenario.monitors.gpu
         return Evidence(
             point=attempt.point,
@@ -354,13 +355,7 @@ class Coordinator:
             flush_reply=observed.flush_reply,
             idle_known=observed.idle_known,
             leased=observed.leased,
-            health=load_health(
-                self._run,
-                attempt.point.point_id,
-                attempt.number,
-                observed.load.start_unix_ns,
-                observed.load.end_unix_ns,
-            ),
+            health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,

@@ -5,24 +5,33 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis.history import read_history
+from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory
 
 
-def load_requests(run: RunDirectory, point_id: str, attempt: int) -> tuple[pa.Table, tuple[str, ...]]:
+def history_of(run: RunDirectory) -> History:
+    """What the journal tells so far; it grows with the run, so it is read once an attempt."""
+    return read_history(read_journal(run.journal))
+
+
+def load_requests(
+    run: RunDirectory, point_id: str, attempt: int, history: History
+) -> tuple[pa.Table, tuple[str, ...]]:
     """The load rows of all workers, and what is wrong with their parts (one that was not closed, say).
 
     `sent_unix_ns` and `end_unix_ns` are on the coordinator's clock, as the merge will have them.
     """
-    gathered = requests_of(run, point_id, attempt, read_history(read_journal(run.journal)))
+    gathered = requests_of(run, point_id, attempt, history)
     return of_load(gathered.table), gathered.warnings
 
 
-def load_health(run: RunDirectory, point_id: str, attempt: int, start_unix_ns: int, end_unix_ns: int) -> pa.Table:
+def load_health(
+    run: RunDirectory, point_id: str, attempt: int, history: History, start_unix_ns: int, end_unix_ns: int
+) -> pa.Table:
     """The workers' own health while the load was under way: rows of records.schema.WORKER."""
-    rows = worker_health_of(run, point_id, attempt, read_history(read_journal(run.journal))).table
+    rows = worker_health_of(run, point_id, attempt, history).table
     at = rows["aligned_unix_ns"]
     return rows.filter(pc.and_(pc.greater_equal(at, start_unix_ns), pc.less_equal(at, end_unix_ns)))

@@ -9,7 +9,8 @@ import pytest
 from protocol_fakes import scenario
 
 import raybench
-from raybench.cluster.package import PACKAGE_BYTES_MAX, read_staged, stage
+from raybench.cluster.package import read_staged, stage
+from raybench.cluster.spec import PACKAGE_BYTES_MAX
 from raybench.errors import EXIT_USAGE, ConfigError
 from raybench.scenario.load import effective
 from raybench.scenario.schema import Corpus, Scenario

@@ -15,7 +15,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply
 from raybench.errors import ClusterError
 from raybench.protocol.coordinator import History, Outcome, limits_of
-from raybench.protocol.evidence import load_requests
+from raybench.protocol.evidence import history_of, load_requests
 from raybench.scenario.schema import Limits, Scenario
 
 
@@ -47,7 +47,7 @@ def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type
     story += ["point_committed", "run_ended"]
     assert [name for name in names if name in story] == story
     assert all(control.closed for control in stage.controls)
-    rows, torn = load_requests(stage.run, "arm/load/c2", 1)
+    rows, torn = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
     assert (rows.num_rows, torn) == (4, ())
 
 
@@ -57,7 +57,7 @@ def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]
     (begun,) = stage.events("attempt_started")
     assert begun["windows"]["load"]["count"] == 4
     assert begun["windows"]["prewarm"]["count"] == 1
-    rows, _ = load_requests(stage.run, "arm/load/c2", 1)
+    rows, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
     starts = rows["window_start"].to_pylist()
     assert (begun["windows"]["load"]["first"], begun["windows"]["load"]["last"]) == (min(starts), max(starts))
 
@@ -283,7 +283,7 @@ def test_o_l2_no_prompt_is_sent_twice_by_any_client_in_any_phase(
     starts = [first_ids(prompt, 64) for prompt in prompts]
     assert all(one[:16] != other[:16] for one, other in itertools.combinations(starts, 2))
     for workload in ("one", "two"):
-        rows, _ = load_requests(stage.run, f"arm/{workload}/c2", 1)
+        rows, _ = load_requests(stage.run, f"arm/{workload}/c2", 1, history_of(stage.run))
         assert sorted(rows["worker"].to_pylist()) == ["w000"] * 4 + ["w001"] * 4
         for row in rows.to_pylist():
             sent = stage.corpus.ids[row["window_start"] : row["window_end"]]
