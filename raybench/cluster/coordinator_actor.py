@@ -77,8 +77,10 @@ class CoordinatorActor:
     async def snapshot(self) -> Snapshot | None:
         return None if self._coordinator is None else self._coordinator.progress.snapshot()
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
-        return await self._desk.lease(worker, point_id, attempt, phase, free_slots)
+    async def lease(
+        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
+    ) -> list[int]:
+        return await self._desk.lease(worker, point_id, attempt, phase, free_slots, settled)
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         await self._desk.append(worker, point_id, attempt, phase, kind, data)

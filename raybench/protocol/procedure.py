@@ -126,7 +126,8 @@ class Procedure:
         offsets = await self._fleet.offsets()
         self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
         self._note_clocks(attempt, phase, "start", offsets)
-        self._desk.open(attempt.point.point_id, attempt.number, phase, len(windows), slots)
+        where = (attempt.point.point_id, attempt.number, phase)
+        self._desk.open(*where, len(windows), slots, self._fleet.recall)
         orders = {
             worker: Order(
                 point_id=attempt.point.point_id,

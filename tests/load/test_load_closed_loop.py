@@ -127,7 +127,8 @@ def test_o_n4_the_server_s_arrivals_are_the_tries_of_the_records(tmp_path: Path)
     assert {row["tries"] for row in rows} == {1, 2}
     # A new attempt never begins on a connection that an earlier one left behind.
     for attempt in (1, 2):
-        assert [row["tries"] for row in fleet.rows(attempt=attempt)[:4]] == [1] * 4
+        first = sorted(fleet.rows(attempt=attempt), key=lambda row: int(row["asked_ns"]))[:4]
+        assert [row["tries"] for row in first] == [1] * 4
 
 
 def test_each_request_carries_the_text_of_its_window(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_a_worker_that_is_cancelled_before_the_start_leaves_an_empty_closed_part
         async with FaultServer(script) as server:
             fleet = Fleet(tmp_path, 1)
             worker = fleet.members["w000"]
-            fleet.desk.open("arm/load/c1", 1, "load", 4, {"w000": 2})
+            fleet.desk.open("arm/load/c1", 1, "load", 4, {"w000": 2}, fleet.recall)
             await worker.arm(order(server.url, requests=4, slots=2))
             far = fleet.clock.unix_ns() + 3_600_000_000_000
             load = asyncio.ensure_future(worker.run(fleet.desk, far, NO_OFFSET))

@@ -29,6 +29,7 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
+from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator, History, Outcome
 from raybench.protocol.desk import OrderDesk
@@ -154,7 +155,7 @@ class FakeControl:
 
 @dataclass
 class FakeFleet:
-    """`protocol.fleet.LoadFleet`. `lose_in`: (load of the run, worker): it dies after its first lease."""
+    """`protocol.fleet.LoadFleet`. `lose_in`: (load of the run, worker): it dies after its first second."""
 
     engine: FakeEngine
     desk: OrderDesk
@@ -169,6 +170,7 @@ class FakeFleet:
     def __post_init__(self) -> None:
         self._lost: set[str] = set()
         self._loads = 0
+        self._queues: dict[str, TicketQueue] = {}
         self.hanging = asyncio.Event()
 
     @property
@@ -185,6 +187,11 @@ class FakeFleet:
 
     async def offsets(self) -> dict[str, ClockOffset]:
         return {name: NO_OFFSET for name in self.names if name not in self._lost}
+
+    async def recall(
+        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
+    ) -> Returned | None:
+        return self._queues[worker].give_back(recall)
 
     async def cancel(self) -> None:
         self.cancelled += 1
@@ -203,25 +210,32 @@ class FakeFleet:
         start = self.clock.unix_ns()
         loser = self.lose_in[1] if phase == "load" and self.lose_in and self.lose_in[0] == self._loads else None
         rows: dict[str, list[dict[str, object]]] = {name: [] for name in orders}
+        self._queues = {name: TicketQueue(order.slots) for name, order in orders.items()}
         working = True
         while working:
             working = False
             for name, order in orders.items():
                 if name == loser and rows[name]:
                     continue
-                tickets = await self._lease(name, order)
-                rows[name] += [self._row(name, order, ticket) for ticket in tickets]
-                working |= bool(tickets)
+                sent = await self._one_second(name, order)
+                rows[name] += [self._row(name, order, ticket) for ticket in sent]
+                working |= bool(sent)
             await self.clock.sleep(1.0 if working else 0.0)
         summaries = [await self._store(name, orders[name], rows[name], lost=name == loser) for name in orders]
         lost = {} if loser is None else {loser: "its process is gone"}
         self._lost |= set(lost)
         return FleetResult(start, self.clock.unix_ns(), tuple(s for s in summaries if s is not None), lost)
 
-    async def _lease(self, name: str, order: Order) -> list[int]:
-        if not order.slots:
-            return []
-        return await self.desk.lease(name, order.point_id, order.attempt, order.phase, order.slots)
+    async def _one_second(self, name: str, order: Order) -> list[int]:
+        """A ticket for each slot, as far as there are any, sent and answered."""
+        queue, free = self._queues[name], self._queues[name].free_slots
+        if free and not queue.drained:
+            where = (name, order.point_id, order.attempt, order.phase)
+            queue.answered(await self.desk.lease(*where, free, queue.settled), free)
+        sent = [queue.take() for _ in range(min(order.slots, len(queue)))]
+        for _ in sent:
+            queue.slot_ended()
+        return sent
 
     def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
         """Sent now, answered in a second."""
