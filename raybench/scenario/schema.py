@@ -115,13 +115,18 @@ class Limits(Model):
 
 
 class SimFaults(Model):
-    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself."""
+    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself.
+
+    pace_spread: the slowest request gets a token only at each n-th step; the paces between 1 and n are drawn
+    by the text, with small ones as likely as large ones by ratio.
+    """
 
     host_tier: bool = False
     preload_corpus: bool = False
     always_hit: bool = False
     flush_refusals: Annotated[int, Field(ge=0)] = 0
     flush_refused: bool = False
+    pace_spread: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
 class Sim(Model):
