@@ -175,6 +175,7 @@ class LeaseBook:
         ahead = max(0, min(share - self.ahead(worker), fair, spare))
         tickets = self._hand_out(needed + ahead)
         self._leased[worker] += len(tickets)
+        self._settled[worker] += needed  # a slot waits for each of these, wherever they are
         return tickets
 
     def holders(self, worker: int, free_slots: int) -> list[int]:

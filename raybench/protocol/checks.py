@@ -59,8 +59,8 @@ class Evidence:
 
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
-    leased: requests that the coordinator handed out to workers. health: the workers' own rows over the load
-    (records.schema.WORKER), None where they were not kept.
+    leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
+    health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
     """
 
     point: Point
@@ -192,7 +192,7 @@ def check_hits(evidence: Evidence, rates: Mapping[str, float | None], guards: Gu
 def check_workers(evidence: Evidence) -> Iterator[Finding]:
     """Every ticket has exactly one record, and every worker lived (case O-R4)."""
     planned, received = evidence.point.requests, evidence.requests.num_rows
-    data = {"planned": planned, "sent": evidence.leased, "received": received}
+    data = {"planned": planned, "handed_out": evidence.leased, "received": received}
     for worker, reason in evidence.lost_workers.items():
         yield Finding(
             "worker_lost",

@@ -19,6 +19,7 @@ import numpy as np
 import own_ray
 import ray_product as product
 
+from raybench.analysis import metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.stats import nearest_rank
 from raybench.deploy.process import LaunchedProcess, ReadyLine
@@ -45,7 +46,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Seen:
-    """The load by the engine: rids in order of arrival, and arrivals and ends in ns on its clock."""
+    """A load by one account: rids, and when each request began and ended, in ns on one clock."""
 
     rids: list[str]
     begin_ns: np.ndarray
@@ -56,10 +57,20 @@ class Seen:
         return in_flight(self.begin_ns, self.end_ns)
 
     @property
+    def gaps_ms(self) -> np.ndarray:
+        return handover_gaps_ms(self.begin_ns, self.end_ns, CONCURRENCY)
+
+    @property
     def share_at_concurrency(self) -> float | None:
-        """Share of the time from the C-th arrival to the last at which exactly C were in flight (or more)."""
-        arrivals = np.sort(self.begin_ns)
-        return self.trace.share_at(CONCURRENCY, Window(int(arrivals[CONCURRENCY - 1]), int(arrivals[-1])))
+        """Share of the time from the C-th begin to the last in which C were in flight."""
+        begins = np.sort(self.begin_ns)
+        return self.trace.share_at(CONCURRENCY, Window(int(begins[CONCURRENCY - 1]), int(begins[-1])))
+
+    @property
+    def mean_missing(self) -> float:
+        """How many of the C slots were empty in that time, on average."""
+        begins = np.sort(self.begin_ns)
+        return float(self.gaps_ms.sum() * 1e6 / (begins[-1] - begins[CONCURRENCY - 1]))
 
 
 @contextmanager
@@ -100,7 +111,7 @@ def carry_out(place: Place, folder: Path, requests: int, compression: int) -> tu
             url=url,
             workloads=[workload],
             corpus={"synthetic": {"tokens": "256k"}},
-            guards={"prewarm_requests": 0},
+            guards={"prewarm_requests": 0, "start_lead_s": 1.0},
             monitors={"gpu": {"source": "none"}},
             load={"workers_per_node": WORKERS // place.nodes},
         )
@@ -120,19 +131,18 @@ def carry_out(place: Place, folder: Path, requests: int, compression: int) -> tu
 def figures(place: Place, folder: Path, requests: int, compression: int) -> dict[str, Any]:
     """What `benchmarks/handover.py` prints of one load."""
     run, seen = carry_out(place, folder, requests, compression)
-    row = product.points(run)[POINT]
-    gaps = handover_gaps_ms(seen.begin_ns, seen.end_ns, CONCURRENCY)
-    numbers = {
-        "handover_gap_ms_p50": row["handover_gap_ms_p50"],
-        "handover_gap_ms_p99": row["handover_gap_ms_p99"],
-        "handover_gap_ms_max": row["handover_gap_ms_max"],
-        "service_time_spread": (seen.end_ns - seen.begin_ns).max() / (seen.end_ns - seen.begin_ns).min(),
-        "server_gap_ms_p50": nearest_rank(gaps, 50),
-        "server_gap_ms_p99": nearest_rank(gaps, 99),
-        "server_share_at_concurrency": seen.share_at_concurrency,
-    }
-    rounded = {name: None if value is None else round(float(value), 4) for name, value in numbers.items()}
-    return {"requests": requests, "verdict": row["verdict"], "server_in_flight_peak": seen.trace.peak, **rounded}
+    rows = product.requests(run)
+    stamps = (metrics.sample(metrics.on_time_line(rows, name)).astype(np.int64) for name in ("sent", "end"))
+    recorded = Seen(rows["rid"].to_pylist(), *stamps)
+    service = seen.end_ns - seen.begin_ns
+    found: dict[str, Any] = {"requests": requests, "verdict": product.points(run)[POINT]["verdict"]}
+    found["service_time_spread"] = round(float(service.max() / service.min()), 1)
+    for side, told in (("records", recorded), ("server", seen)):
+        found[f"{side}_in_flight_peak"] = told.trace.peak
+        numbers = {f"gap_ms_p{percent}": nearest_rank(told.gaps_ms, percent) for percent in (50, 95, 99)}
+        numbers |= {"share_at_concurrency": told.share_at_concurrency, "mean_missing": told.mean_missing}
+        found |= {f"{side}_{name}": round(float(value or 0), 4) for name, value in numbers.items()}
+    return found
 
 
 @contextmanager

@@ -106,9 +106,9 @@ def test_what_was_given_back_is_kept_though_its_asker_is_gone(desk: OrderDesk) -
         async def ask_back(worker: str, *_: object) -> Returned | None:
             asked.append(worker)
             await answer.wait()
-            return Returned([4, 5], 2) if len(asked) == 1 else Returned([], 2)
+            return Returned([6, 7], 2)
 
-        desk.open(POINT, 1, "load", 6, {"w0": 2, "w1": 1, "w2": 1}, ask_back)
+        desk.open(POINT, 1, "load", 8, {"w0": 2, "w1": 1, "w2": 1}, ask_back)
         for worker, free in (("w1", 1), ("w2", 1), ("w0", 2)):
             await desk.lease(worker, POINT, 1, "load", free, 0)
         leases = [asyncio.ensure_future(desk.lease(w, POINT, 1, "load", 1, 2)) for w in ("w1", "w2")]
@@ -120,7 +120,7 @@ def test_what_was_given_back_is_kept_though_its_asker_is_gone(desk: OrderDesk) -
         assert leases[0].cancelled()
         return leases[1].result()
 
-    assert do(scene()) == [4, 5]
+    assert do(scene()) == [6, 7]
     assert asked == ["w0"]
 
 
