@@ -102,7 +102,7 @@ class CoordinatorActor:
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            highest = max(level for workload in scenario.workloads for level in workload.concurrency)
+            highest = max(level.concurrency or 1 for workload in scenario.workloads for level in workload.levels)
             seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
             fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)

@@ -332,14 +332,15 @@ def check_server(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
-    """Concurrency C means that C were in flight, by the records themselves."""
-    rows = evidence.requests
+    """Concurrency C means that C were in flight, by the records themselves. Of closed loops."""
+    rows, level = evidence.requests, evidence.point.concurrency
+    if level is None:
+        return
     sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
     if sent.num_rows == 0:
         if rows.num_rows:
             yield Finding("concurrency_not_verified", "void", "no record says when its request was sent")
         return
-    level = evidence.point.concurrency
     starts, ends = sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()
     course = in_flight(starts, ends)
     # After the last send the level falls by nature, so only the time until then is judged.

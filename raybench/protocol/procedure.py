@@ -121,7 +121,7 @@ class Procedure:
     async def _send(self, attempt: Attempt, phase: str, windows: Windows) -> FleetResult:
         """Spread the windows over the workers and let them run; the same concurrency cap in any phase."""
         workers = self._fleet.workers
-        concurrency = min(attempt.point.concurrency, len(windows))
+        concurrency = min(attempt.point.concurrency or len(windows), len(windows))
         slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         offsets = await self._fleet.offsets()
         self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)

@@ -8,6 +8,7 @@ from raybench.report import numbers, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
+from raybench.scenario.levels import Level
 
 #: Keys of the manifest that end so hold digests of inputs.
 _SHA256 = "sha256"
@@ -90,7 +91,7 @@ def _best(source: Source, text: Text) -> Iterator[str]:
                 workload=f"{workload} ({tables.shape(best)})",
                 rate=numbers.rate(best["output_tokens_per_s"]),
                 arm=best["arm"],
-                concurrency=best["concurrency"],
+                level=Level.of_row(best).label,
             )
 
 

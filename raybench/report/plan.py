@@ -29,7 +29,7 @@ def print_plan(plan: Plan, limits: Mapping[str, Limits], corpus_need: Mapping[st
         for point in points:
             if point.skip_reason is not None:
                 console.print(
-                    f"  skipped {point.workload} C={point.concurrency}: {point.skip_reason}", highlight=False
+                    f"  skipped {point.workload} {point.level.label}: {point.skip_reason}", highlight=False
                 )
         console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
     console.print(f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped", highlight=False)
@@ -61,7 +61,11 @@ def rows(points: list[Point]) -> Iterator[tuple[str, ...]]:
         shape = f"{numbers.tokens(point.input_tokens)} -> {numbers.tokens(point.output_tokens)}"
         requests = "-" if point.skip_reason is not None else str(point.requests)
         limit = "not known" if point.active_limit is None else str(point.active_limit)
-        yield f"  {point.workload}", shape, str(point.concurrency), requests, limit, note(point)
+        yield f"  {point.workload}", shape, level(point), requests, limit, note(point)
+
+
+def level(point: Point) -> str:
+    return str(point.concurrency) if point.level.closed_loop else point.level.label
 
 
 def note(point: Point) -> str:

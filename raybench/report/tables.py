@@ -12,6 +12,7 @@ from typing import Any
 from raybench.report import numbers
 from raybench.report.source import Point, Source, points_rows
 from raybench.report.text import Text
+from raybench.scenario.levels import Level
 
 __all__ = [
     "Row",
@@ -56,8 +57,11 @@ def is_boundary(point: Point) -> bool:
     return bool(point["output_tokens"] == 1)
 
 
-def concurrency(point: Point) -> str:
-    return f"{point['concurrency']} {QUEUEING_MARK}" if point["queueing"] else str(point["concurrency"])
+def level(point: Point) -> str:
+    """`64`, `64 †` where it queues, `8 req/s`, `trace x2`."""
+    own = Level.of_row(point)
+    text = str(own.concurrency) if own.closed_loop else own.label
+    return f"{text} {QUEUEING_MARK}" if point["queueing"] else text
 
 
 def shape(point: Point) -> str:
@@ -73,8 +77,8 @@ def verdict(point: Point, text: Text) -> str:
 
 
 def by_level(points: Sequence[Point], arms: Sequence[str]) -> list[Point]:
-    """Points of one workload by concurrency, the arms of one level together."""
-    return sorted(points, key=lambda point: (point["concurrency"], arms.index(point["arm"])))
+    """Points of one workload by level, the arms of one level together."""
+    return sorted(points, key=lambda point: (Level.of_row(point).sort_key, arms.index(point["arm"])))
 
 
 def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, why: bool = True) -> Table:
@@ -82,7 +86,7 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
     rows = []
     for point in by_level(points, arms):
         cells = (
-            concurrency(point),
+            level(point),
             point["arm"],
             numbers.rate(point["input_tokens_per_s"]),
             numbers.rate(point["output_tokens_per_s"]),
@@ -107,7 +111,7 @@ def appendix_table(source: Source, text: Text) -> Table:
         for point in by_level(points, source.arms):
             cells = (
                 point["workload"],
-                concurrency(point),
+                level(point),
                 point["arm"],
                 _ok_of(point),
                 numbers.fixed(point["wall_s"], 2),
@@ -140,7 +144,7 @@ def steady_table(source: Source, text: Text) -> Table:
                 continue
             cells = (
                 point["workload"],
-                concurrency(point),
+                level(point),
                 point["arm"],
                 numbers.count(point["in_flight_peak"]),
                 numbers.percent(point["in_flight_share"]),
@@ -170,13 +174,13 @@ def boundary_table(source: Source, text: Text) -> Table:
             if not own:
                 continue
             done = [point for point in own if point["verdict"] == "accepted"]
-            missing = [f"C={p['concurrency']} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
+            missing = [f"{Level.of_row(p).label} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
             cells = (
                 numbers.tokens(own[0]["input_tokens"]),
                 arm,
-                "/".join(concurrency(point) for point in done) or numbers.UNKNOWN,
+                "/".join(level(point) for point in done) or numbers.UNKNOWN,
                 numbers.rate(done[0]["input_tokens_per_s"] if done else None),
-                f"{numbers.latency(done[-1]['ttft_ms_p95'])} (C={done[-1]['concurrency']})"
+                f"{numbers.latency(done[-1]['ttft_ms_p95'])} ({Level.of_row(done[-1]).label})"
                 if done
                 else numbers.UNKNOWN,
                 "; ".join(missing) or numbers.UNKNOWN,
@@ -321,6 +325,6 @@ def _device_row(arm: str, seen: Sequence[tuple[Point, dict[str, Any]]]) -> Row |
         numbers.memory(round(mean)),
         numbers.memory(highest["peak_bytes"]),
         numbers.memory(min(gpu["headroom_min_bytes"] for _, gpu in known)),
-        f"{at['workload']} C={at['concurrency']}",
+        f"{at['workload']} {Level.of_row(at).label}",
     )
     return Row(cells)

@@ -72,7 +72,7 @@ ENGLISH = Text(
     title="Report of run {run_id}",
     summary="Summary",
     counts="{total} points: {accepted} accepted, {void} void, {skipped} skipped, {missing} not measured.",
-    best="{workload}: highest output throughput {rate} tok/s ({arm}, C={concurrency})",
+    best="{workload}: highest output throughput {rate} tok/s ({arm}, {level})",
     nothing_valid="No point is valid, so there is nothing to sum up.",
     ended="The run ended as: {status}.",
     environment="Environment",

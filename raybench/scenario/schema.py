@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from raybench.scenario.levels import Level
+
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -206,17 +208,22 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _concurrency_can_be_reached(self) -> Workload:
-        for level in self.concurrency:
-            count = self.request_count(level)
-            if count < level:
-                raise Misfit(f"{count} requests can never be {level} at once: ask for more", "requests")
+        for concurrency in self.concurrency:
+            count = self.request_count(Level(concurrency))
+            if count < concurrency:
+                raise Misfit(f"{count} requests can never be {concurrency} at once: ask for more", "requests")
         return self
 
-    def request_count(self, concurrency: int) -> int:
-        """How many requests the point at this concurrency sends."""
+    @property
+    def levels(self) -> list[Level]:
+        """In the order of the file."""
+        return [Level(concurrency) for concurrency in self.concurrency]
+
+    def request_count(self, level: Level) -> int:
+        """How many requests the point at this level sends."""
         if isinstance(self.requests, int):
             return self.requests
-        return max(self.requests.minimum, self.requests.per_concurrency * concurrency, 1)
+        return max(self.requests.minimum, self.requests.per_concurrency * (level.concurrency or 0), 1)
 
 
 class SyntheticCorpus(Model):

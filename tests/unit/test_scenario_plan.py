@@ -1,6 +1,7 @@
 """Plans: points in order, queueing marks, skips as rows, windows needed."""
 
 from raybench.report.plan import note, rows
+from raybench.scenario.levels import Level
 from raybench.scenario.plan import make_plan, point_id
 from raybench.scenario.schema import Limits, Scenario
 
@@ -44,7 +45,7 @@ def test_points_come_arm_by_arm_in_the_order_of_the_file() -> None:
         "a/edge/c1",
         "a/edge/c2",
     ]
-    assert point_id("arm", "work", 64) == "arm/work/c64"
+    assert point_id("arm", "work", Level(64)) == "arm/work/c64"
 
 
 def test_a_point_says_what_one_attempt_sends_and_whether_it_queues() -> None:
