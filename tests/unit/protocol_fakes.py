@@ -41,6 +41,7 @@ from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.load import parse_scenario
 from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
@@ -364,6 +365,7 @@ class Stage:
             journal=journal,
             history=History.of(earlier),
             corpus=self.corpus,
+            traces=read_traces(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,
