@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis.metrics import LATE_SEND_MS, late_sends, send_delay_ms
+from raybench.analysis.metrics import LATE_SEND_MS, connect_wait_ms, late_sends, send_delay_ms
 from raybench.analysis.stats import nearest_rank
 from raybench.protocol.finding import Finding, Severity
 
@@ -29,12 +29,12 @@ def check_schedule(requests: pa.Table) -> Iterator[Finding]:
     if late is None or late < LATE_SHARE_WARNING * count:
         return
     delays = pc.drop_null(send_delay_ms(requests)).to_numpy()
-    waited_ms = pc.divide(pc.cast(pc.subtract(requests["asked_ns"], requests["scheduled_ns"]), pa.float64()), 1e6)
-    by_client = int(pc.sum(pc.greater(waited_ms, LATE_SEND_MS), min_count=0).as_py())
+    connected = pc.less_equal(connect_wait_ms(requests), LATE_SEND_MS)
+    no_connection = min(late, count - int(pc.sum(connected, min_count=0).as_py()))
     data = {
         "late": late,
         "late_share": late / count,
-        "late_by_the_client_itself": by_client,
+        "late_for_want_of_a_connection": no_connection,
         "limit_ms": LATE_SEND_MS,
         "send_delay_ms_p99": nearest_rank(delays, 99),
         "send_delay_ms_max": float(delays.max()) if delays.size else None,
@@ -45,8 +45,8 @@ def check_schedule(requests: pa.Table) -> Iterator[Finding]:
         "schedule_not_kept",
         severity,
         f"schedule not kept: {late} of {count} requests were sent more than {LATE_SEND_MS:g} ms after their time"
-        f" or never ({worst}); the client itself was late for {by_client}, its connections for {late - by_client}"
-        "; use more workers or a lower rate",
+        f" or never ({worst}); {no_connection} of them waited for a connection, {late - no_connection} for the"
+        " client itself: use more workers or a lower rate",
         data,
     )
 
