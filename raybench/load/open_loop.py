@@ -34,12 +34,14 @@ class OpenLoop:
         clock: Clock,
         make_bodies: Callable[[Iterable[int]], None],
         exchange: Callable[[int, int], Awaitable[object]],
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._tickets: list[int] = sends.tickets.tolist()
         self._due_ns: list[int] = sends.due_ns.tolist()
         self._now = clock.monotonic_ns
         self._make_bodies = make_bodies
         self._exchange = exchange
+        self._sleep = sleep
         span_s = self._due_ns[-1] / 1e9 if self._due_ns else 0.0
         self._exact = len(self._due_ns) <= EXACT_SENDS_PER_S * span_s
 
@@ -64,7 +66,7 @@ class OpenLoop:
                 await self._until(scheduled_ns)
                 under_way.create_task(self._send(ticket, scheduled_ns))
                 if number % SENDS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+                    await self._sleep(0)
                 ahead = number + BODIES_AHEAD
                 self._make_bodies(self._tickets[ahead : ahead + 1])
 
@@ -74,4 +76,4 @@ class OpenLoop:
     async def _until(self, scheduled_ns: int) -> None:
         while (left_ns := scheduled_ns - self._now()) > 0:
             whole_ms = left_ns // 1_000_000 if self._exact else -(-left_ns // 1_000_000)
-            await asyncio.sleep(whole_ms / 1000)
+            await self._sleep(whole_ms / 1000)

@@ -60,20 +60,19 @@ def read_traces(scenario: Scenario, base: Path, *, here_only: bool = False) -> d
 
 def read_trace(path: Path, workload: Workload) -> Trace:
     """The first entries of a file, as many as the workload asks for. Raises ConfigError with file and line."""
-    assert isinstance(workload.requests, int), "a trace workload says how many entries it sends"
-    entries = list(islice(_lines(path), workload.requests))
-    if len(entries) < workload.requests:
-        raise _refused(
-            path, None, f"has {len(entries)} entries, {workload.requests} are asked", way_out="lower `requests`"
-        )
+    wanted = workload.requests
+    assert isinstance(wanted, int), "a trace workload says how many entries it sends"
     arrivals: list[float] = []
     inputs, outputs = [], []
-    for number, entry in entries:
+    for number, entry in islice(_lines(path), wanted):
         arrivals.append(_arrival_s(path, number, entry))
         if arrivals[-1] < arrivals[max(0, len(arrivals) - 2)]:
             raise _refused(path, number, "comes before the entry above it", way_out="sort the trace by time")
         inputs.append(_length(path, number, entry, INPUT_FIELDS, workload.input_tokens, "input_tokens"))
         outputs.append(_length(path, number, entry, OUTPUT_FIELDS, workload.output_tokens, "output_tokens"))
+    if len(arrivals) < wanted:
+        message = f"has {len(arrivals)} entries, {wanted} are asked"
+        raise _refused(path, None, message, way_out="lower `requests`")
     first = arrivals[0]
     return Trace(str(path), tuple(at - first for at in arrivals), tuple(inputs), tuple(outputs))
 
@@ -85,9 +84,7 @@ def _lines(path: Path) -> Iterator[Line]:
     if reader is None:
         raise ConfigError(
             str(path),
-            ConfigProblem(
-                "not a kind of trace that raybench knows", value=path.suffix, allowed=", ".join(readers)
-            ),
+            ConfigProblem("not a kind of trace file", value=path.suffix, allowed=", ".join(readers)),
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
