@@ -115,7 +115,7 @@ def _of_complete_records(
         *check_hits(evidence, rates, guards),
         *check_server(evidence),
         *check_reached_load(evidence, guards),
-        *check_schedule(evidence.requests),
+        *check_schedule(evidence.requests, guards.late_share_max),
         *check_growth(evidence.requests),
         *check_client(evidence),
         *check_gpu(evidence),

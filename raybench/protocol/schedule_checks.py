@@ -16,15 +16,18 @@ from raybench.analysis.metrics import LATE_SEND_MS, connect_wait_ms, late_sends,
 from raybench.analysis.stats import nearest_rank
 from raybench.protocol.finding import Finding, Severity
 
-#: Shares of late sends from which they are told of, and from which the load was not the one that was asked.
-LATE_SHARE_WARNING, LATE_SHARE_VOID = 0.01, 0.1
+#: Share of late sends from which they are told of.
+LATE_SHARE_WARNING = 0.01
 #: In flight must grow by this share of the sends in the second half of a point, and by this many standard
 #: deviations of what chance does to it, to be told of.
 GROWTH_SHARE, GROWTH_DEVIATIONS = 0.1, 3.0
 
 
-def check_schedule(requests: pa.Table) -> Iterator[Finding]:
-    """The client kept the schedule: what was sent late, or never, and what it waited for."""
+def check_schedule(requests: pa.Table, late_share_max: float) -> Iterator[Finding]:
+    """The client kept the schedule: what was sent late, or never, and what it waited for.
+
+    late_share_max: above this share the load was not the one that was asked, and the point is void.
+    """
     late, count = late_sends(requests), requests.num_rows
     if late is None or late < LATE_SHARE_WARNING * count:
         return
@@ -36,11 +39,12 @@ def check_schedule(requests: pa.Table) -> Iterator[Finding]:
         "late_share": late / count,
         "late_for_want_of_a_connection": no_connection,
         "limit_ms": LATE_SEND_MS,
+        "late_share_max": late_share_max,
         "send_delay_ms_p99": nearest_rank(delays, 99),
         "send_delay_ms_max": float(delays.max()) if delays.size else None,
     }
     worst = f"at worst {delays.max():,.0f} ms" if delays.size else "none was sent"
-    severity: Severity = "void" if late >= LATE_SHARE_VOID * count else "warning"
+    severity: Severity = "void" if late > late_share_max * count else "warning"
     yield Finding(
         "schedule_not_kept",
         severity,
@@ -55,8 +59,8 @@ def check_growth(requests: pa.Table) -> Iterator[Finding]:
     """The server answered as fast as it was asked: in flight did not go on growing while requests were sent.
 
     Judged over the second half of the time of sending, after the load has built up. At a steady rate the
-    number in flight is about Poisson at both ends of it (its variance is its mean), so that its difference
-    varies by the root of twice the mean.
+    number in flight is about Poisson at both ends of it (its variance is its mean), so that the standard
+    deviation of the difference is the root of the sum of both.
     """
     rows = requests.filter(pc.and_(pc.is_valid(requests["sent_unix_ns"]), pc.is_valid(requests["scheduled_ns"])))
     if rows.num_rows < 2:
@@ -66,7 +70,9 @@ def check_growth(requests: pa.Table) -> Iterator[Finding]:
     before = int((sent <= middle).sum() - (end <= middle).sum())
     sent_then, ended_then = (int(((at > middle) & (at <= last)).sum()) for at in (sent, end))
     grown = sent_then - ended_then
-    if grown <= max(GROWTH_SHARE * sent_then, GROWTH_DEVIATIONS * float(np.sqrt(2 * max(before, 1)))):
+    if grown <= 0 or grown <= max(
+        GROWTH_SHARE * sent_then, GROWTH_DEVIATIONS * float(np.sqrt(2 * before + grown))
+    ):
         return
     half_s = (last - middle) / 1e9
     too_short = int((end - sent).max()) > last - middle

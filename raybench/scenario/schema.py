@@ -245,6 +245,7 @@ class Guards(Model):
     hit_rate_max: Annotated[float, Field(ge=0, le=1)] = 0.01
     success_rate_min: Annotated[float, Field(ge=0, le=1)] = 1.0
     in_flight_share_min: Annotated[float, Field(ge=0, le=1)] = 0.0
+    late_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
     attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
     on_void: Literal["stop", "next"] = "stop"
     flush: bool = True
