@@ -29,7 +29,7 @@ class Stamps:
     sent_ns: int | None = None
     headers_ns: int | None = None
     end_ns: int = 0
-    reused: bool = False
+    reused: bool = False  # it was used before, or had idled long enough for the server to close it
     connect_ns: int | None = None  # how long the set-up of the connection took, whenever that was
 
 
