@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raybench.report import numbers
+from raybench.report.live import clock_text
 from raybench.scenario.plan import Plan, Point
 from raybench.scenario.schema import Limits
 
@@ -20,16 +21,22 @@ _LIMITS = {
 }
 
 
-def print_plan(plan: Plan, limits: Mapping[str, Limits], corpus_need: Mapping[str, int], console: Console) -> None:
-    """limits, corpus_need (tokens): by arm."""
+def print_plan(
+    plan: Plan,
+    limits: Mapping[str, Limits],
+    corpus_need: Mapping[str, int],
+    sends_s: Mapping[str, float | None],
+    console: Console,
+) -> None:
+    """limits, corpus_need (tokens): by arm. sends_s: by point, how long an open loop sends, None = not known."""
     for arm, known in limits.items():
         points = [point for point in plan.points if point.arm == arm]
         console.print(f"[bold]{arm}[/bold]  {limits_line(known)}", highlight=False, soft_wrap=True)
-        console.print(_table(points))
+        console.print(_table(points, sends_s))
         for point in points:
             if point.skip_reason is not None:
                 console.print(
-                    f"  skipped {point.workload} C={point.concurrency}: {point.skip_reason}", highlight=False
+                    f"  skipped {point.workload} {point.level.label}: {point.skip_reason}", highlight=False
                 )
         console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
     console.print(f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped", highlight=False)
@@ -43,31 +50,37 @@ def limits_line(limits: Limits) -> str:
     return ", ".join(known) if known else "limits not known (`plan --ask` asks the engine)"
 
 
-def _table(points: list[Point]) -> Table:
+def _table(points: list[Point], sends_s: Mapping[str, float | None]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("  workload", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    for name in ("C", "requests", "active limit"):
+    for name in ("level", "requests", "active limit"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("note", no_wrap=True)
-    for cells in rows(points):
+    for cells in rows(points, sends_s):
         table.add_row(*cells)
     return table
 
 
-def rows(points: list[Point]) -> Iterator[tuple[str, ...]]:
+def rows(points: list[Point], sends_s: Mapping[str, float | None]) -> Iterator[tuple[str, ...]]:
     """One tuple of cells a point, skips included."""
     for point in points:
-        shape = f"{numbers.tokens(point.input_tokens)} -> {numbers.tokens(point.output_tokens)}"
+        shape = numbers.shape(point.input_tokens, point.output_tokens, longest=point.trace_speed is not None)
         requests = "-" if point.skip_reason is not None else str(point.requests)
         limit = "not known" if point.active_limit is None else str(point.active_limit)
-        yield f"  {point.workload}", shape, str(point.concurrency), requests, limit, note(point)
+        yield f"  {point.workload}", shape, level(point), requests, limit, note(point, sends_s.get(point.point_id))
 
 
-def note(point: Point) -> str:
-    """`queueing`, `skipped`, that it is not known, or nothing."""
+def level(point: Point) -> str:
+    return str(point.concurrency) if point.level.closed_loop else point.level.label
+
+
+def note(point: Point, sends_s: float | None = None) -> str:
+    """`queueing`, `skipped`, that it is not known, how long an open loop sends, or nothing."""
     if point.skip_reason is not None:
         return "skipped"
+    if not point.level.closed_loop:
+        return "sends for a time not known here" if sends_s is None else f"sends for {clock_text(sends_s)}"
     if point.queueing is None:
         return "queueing not known"
     return "queueing" if point.queueing else ""

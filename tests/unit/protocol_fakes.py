@@ -42,6 +42,7 @@ from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.load import parse_scenario
 from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
@@ -164,11 +165,14 @@ class FakeFleet:
     names: list[str]
     lose_in: tuple[int, str] | None = None
     hang_in: int | None = None
+    late_ns: int = 0
     executed: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     cancelled: int = 0
 
     def __post_init__(self) -> None:
         self._lost: set[str] = set()
+        self._scheduled: set[str] = set()
         self._loads = 0
         self._queues: dict[str, TicketQueue] = {}
         self.hanging = asyncio.Event()
@@ -202,11 +206,13 @@ class FakeFleet:
         phase = next(iter(orders.values())).phase
         self.engine.log.append(phase)
         self.executed.append((phase, {name: order.slots for name, order in orders.items()}))
+        self.orders += orders.values()
         self._loads += phase == "load"
         if phase == "load" and self._loads == self.hang_in:
             self.hanging.set()
             await asyncio.Event().wait()
         await self.clock.sleep(start_lead_s)
+        self._scheduled = set()
         start = self.clock.unix_ns()
         loser = self.lose_in[1] if phase == "load" and self.lose_in and self.lose_in[0] == self._loads else None
         rows: dict[str, list[dict[str, object]]] = {name: [] for name in orders}
@@ -227,7 +233,11 @@ class FakeFleet:
         return FleetResult(start, self.clock.unix_ns(), tuple(s for s in summaries if s is not None), lost)
 
     async def _one_second(self, name: str, order: Order) -> list[int]:
-        """A ticket for each slot, as far as there are any, sent and answered."""
+        """A ticket for each slot as far as there are any, or the whole schedule, sent and answered."""
+        if order.sends is not None:
+            first = name not in self._scheduled
+            self._scheduled.add(name)
+            return order.sends.tickets.tolist() if first else []
         queue, free = self._queues[name], self._queues[name].free_slots
         if free and not queue.drained:
             where = (name, order.point_id, order.attempt, order.phase)
@@ -238,12 +248,17 @@ class FakeFleet:
         return sent
 
     def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
-        """Sent now, answered in a second."""
+        """Sent now, or when it is due, and answered in a second."""
+        shape = order.shape_of(ticket)
         start = int(order.windows[ticket])
-        end = start + order.shape.input_tokens
+        end = start + shape.input_tokens
         prompt = tuple(self.corpus.ids[start:end].tolist())
-        cached = self.engine.serve(prompt, order.shape.output_tokens)
+        cached = self.engine.serve(prompt, shape.output_tokens)
         now = self.clock.monotonic_ns()
+        scheduled = None
+        if order.sends is not None:
+            now += int(order.sends.due_ns[order.sends.tickets.tolist().index(ticket)])
+            scheduled = now - self.late_ns
         return {
             "point_id": order.point_id,
             "attempt": order.attempt,
@@ -254,16 +269,18 @@ class FakeFleet:
             "window_start": start,
             "window_end": end,
             "tries": 1,
+            "scheduled_ns": scheduled,
             "asked_ns": now,
+            "connected_ns": now,
             "sent_ns": now,
             "first_token_ns": now + NS_PER_S // 2,
             "last_token_ns": now + NS_PER_S,
             "end_ns": now + NS_PER_S,
             "outcome": "ok",
-            "input_tokens_asked": order.shape.input_tokens,
-            "output_tokens_asked": order.shape.output_tokens,
-            "input_tokens": order.shape.input_tokens,
-            "output_tokens": order.shape.output_tokens,
+            "input_tokens_asked": shape.input_tokens,
+            "output_tokens_asked": shape.output_tokens,
+            "input_tokens": shape.input_tokens,
+            "output_tokens": shape.output_tokens,
             "tokens_source": "server",
             "cached_tokens": cached,
         }
@@ -335,6 +352,7 @@ class Stage:
     workers: int = 2
     lose_in: tuple[int, str] | None = None
     hang_in: int | None = None
+    late_ns: int = 0
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
@@ -369,7 +387,14 @@ class Stage:
         desk = OrderDesk(self.run, files, self.clock)
         names = [f"w{number:03d}" for number in range(self.workers)]
         self.fleet = FakeFleet(
-            self.engine, desk, self.clock, self.corpus, names, lose_in=self.lose_in, hang_in=self.hang_in
+            self.engine,
+            desk,
+            self.clock,
+            self.corpus,
+            names,
+            lose_in=self.lose_in,
+            hang_in=self.hang_in,
+            late_ns=self.late_ns,
         )
         coordinator = Coordinator(
             scenario=self.scenario,
@@ -378,6 +403,7 @@ class Stage:
             journal=journal,
             history=History.of(earlier),
             corpus=self.corpus,
+            traces=read_traces(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,
