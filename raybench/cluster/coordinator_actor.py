@@ -23,8 +23,9 @@ from raybench.engines.contract import Http, RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RaybenchError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
+from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
@@ -102,7 +103,8 @@ class CoordinatorActor:
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            highest = max(level.concurrency or 1 for workload in scenario.workloads for level in workload.levels)
+            levels = [level for workload in scenario.workloads for level in workload.outermost_levels]
+            highest = max(level.concurrency or 1 for level in levels)
             seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
             fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)

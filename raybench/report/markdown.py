@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import numbers, tables
+from raybench.report import numbers, searches, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
@@ -24,6 +24,7 @@ def render(source: Source, text: Text) -> str:
         *_section(text.protocol, _protocol(source, text)),
         *_section(text.active_limits, [text.active_limits_note, draw(tables.active_limit_table(source, text))]),
         *_section(text.results, _results(source, text)),
+        *_section(text.searches.heading, _searches(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
         *_section(text.invalid, _invalid(source, text)),
@@ -142,6 +143,15 @@ def _results(source: Source, text: Text) -> list[str]:
         if not all(tables.is_boundary(point) for point in points):
             blocks.append(f"### {workload} ({tables.shape(points[0])})")
             blocks.append(draw(tables.result_table(points, source.arms, text)))
+    return blocks
+
+
+def _searches(source: Source, text: Text) -> list[str]:
+    blocks = [text.searches.note] if source.searches else []
+    for entry in source.searches:
+        blocks.append(f"### {searches.title(entry, text)}")
+        blocks += _bullets(searches.answer(entry, text))
+        blocks.append(draw(searches.probe_table(entry, text)))
     return blocks
 
 

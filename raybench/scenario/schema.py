@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from raybench.scenario.levels import Level
+from raybench.scenario.search_block import SearchBlock
 
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -187,8 +188,9 @@ class RequestCount(Model):
 
 
 class Workload(Model):
-    """One input length -> output length, under a list of concurrencies (closed loop).
+    """One input length -> output length, under a list of concurrencies (closed loop) or a search for one.
 
+    Exactly one of concurrency and search says its levels.
     over_active_limit: `queue` keeps a concurrency above the active limit as a queueing point,
     `skip` makes it a structural skip (context-boundary rows).
     arms: names of the arms that run it; empty means all.
@@ -197,7 +199,8 @@ class Workload(Model):
     name: Name
     input_tokens: Tokens
     output_tokens: Tokens
-    concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)]
+    concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
+    search: SearchBlock | None = None
     requests: RequestCount | Count = RequestCount()
     over_active_limit: Literal["queue", "skip"] = "queue"
     ignore_eos: bool = True
@@ -207,17 +210,37 @@ class Workload(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _concurrency_can_be_reached(self) -> Workload:
-        for concurrency in self.concurrency:
-            count = self.request_count(Level(concurrency))
-            if count < concurrency:
-                raise Misfit(f"{count} requests can never be {concurrency} at once: ask for more", "requests")
+    def _levels_can_be_reached(self) -> Workload:
+        if (self.concurrency is None) == (self.search is None):
+            raise ValueError("a workload needs exactly one of `concurrency` and `search`")
+        for level in self.outermost_levels:
+            count = self.request_count(level)
+            if level.concurrency is not None and count < level.concurrency:
+                raise Misfit(
+                    f"{count} requests can never be {level.concurrency} at once: ask for more", "requests"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _search_can_be_judged(self) -> Workload:
+        for metric in (self.search and self.search.slo) or {}:
+            if not self.stream and not metric.startswith(("e2e_ms", "failure_share")):
+                raise Misfit(f"`{metric}` is not known without a stream", "stream")
+            if self.output_tokens == 1 and metric.startswith("tpot_ms"):
+                raise Misfit(f"`{metric}` is not defined for one output token", "output_tokens")
         return self
 
     @property
     def levels(self) -> list[Level]:
-        """In the order of the file."""
-        return [Level(concurrency) for concurrency in self.concurrency]
+        """Those listed, in the order of the file; none of a search."""
+        return [Level(concurrency) for concurrency in self.concurrency or ()]
+
+    @property
+    def outermost_levels(self) -> list[Level]:
+        """Those listed, or the lowest and the highest that the search may try."""
+        if self.search is None:
+            return self.levels
+        return [self.search.question.level(bound) for bound in (self.search.minimum, self.search.maximum)]
 
     def request_count(self, level: Level) -> int:
         """How many requests the point at this level sends."""
@@ -366,6 +389,18 @@ class Scenario(Model):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
                     raise Misfit(f"no such arm: the scenario has {arms}", "workloads", index, "arms", place)
+        return self
+
+    @model_validator(mode="after")
+    def _failing_requests_are_seen(self) -> Scenario:
+        for index, workload in enumerate(self.workloads):
+            limit = ((workload.search and workload.search.slo) or {}).get("failure_share")
+            if limit is not None and 1 - self.guards.success_rate_min <= limit:
+                raise Misfit(
+                    f"a level never fails by it: guards.success_rate_min {self.guards.success_rate_min:g} voids a"
+                    " point with more failed requests than that; lower success_rate_min, or leave the limit out",
+                    *("workloads", index, "search", "slo", "failure_share"),
+                )
         return self
 
     def prewarm_requests_of(self, workload: Workload) -> int:

@@ -1,14 +1,14 @@
 """A serving engine, a fleet and a target host made of plain objects, on a clock that a test owns.
 
 The engine keeps text in a device cache that a flush empties, and optionally in a host tier that none
-does. The fleet leases tickets from the real desk and writes real part files through it, one second a
+does. The fleet leases tickets from the real desk and writes real part files through it, one service time a
 request, so that everything behind the sockets is what a run uses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,17 @@ from raybench.engines.contract import (
     RequestShape,
 )
 from raybench.load.order import Endpoint, Order, WorkerSummary
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult
+from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
-from raybench.scenario.load import parse_scenario
+from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Arm, Scenario
 
 NS_PER_S = 1_000_000_000
@@ -76,18 +77,27 @@ class FakeEngine:
     instance: str | None = "pid-1"
     context_tokens: int | None = None
     max_running_requests: int | None = None
+    ttft_s: Callable[[int], float] = lambda streams: 0.5  # of so many streams at once
+    service_s: Callable[[int], float] = lambda streams: 1.0
+    hits_at: set[int] = field(default_factory=set)  # with so many streams, everything is a hit
     name: str = "sglang"
     prompts: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.device: set[tuple[int, ...]] = set()
         self.host: set[tuple[int, ...]] = set()
+        self.streams = 0
         self.counters = dict.fromkeys(Counters.__dataclass_fields__, 0.0)
 
     def serve(self, prompt: tuple[int, ...], output_tokens: int) -> int:
         """One request; how many of its tokens came from a cache."""
         self.prompts.append(prompt)
-        known = self.always_hit or prompt in self.device or (self.host_tier and prompt in self.host)
+        known = (
+            self.always_hit
+            or self.streams in self.hits_at
+            or prompt in self.device
+            or (self.host_tier and prompt in self.host)
+        )
         self.device.add(prompt)
         self.host.add(prompt)
         cached = len(prompt) - 1 if known else 0
@@ -194,6 +204,7 @@ class FakeFleet:
     ) -> FleetResult:
         phase = next(iter(orders.values())).phase
         self.engine.log.append(phase)
+        self.engine.streams = sum(order.slots for order in orders.values())
         self.executed.append((phase, {name: order.slots for name, order in orders.items()}))
         self._loads += phase == "load"
         if phase == "load" and self._loads == self.hang_in:
@@ -203,16 +214,18 @@ class FakeFleet:
         start = self.clock.unix_ns()
         loser = self.lose_in[1] if phase == "load" and self.lose_in and self.lose_in[0] == self._loads else None
         rows: dict[str, list[dict[str, object]]] = {name: [] for name in orders}
+        backlog: dict[str, list[int]] = {name: [] for name in orders}
         working = True
         while working:
             working = False
             for name, order in orders.items():
                 if name == loser and rows[name]:
                     continue
-                tickets = await self._lease(name, order)
+                backlog[name] = backlog[name] or await self._lease(name, order)
+                tickets, backlog[name] = backlog[name][: order.slots], backlog[name][order.slots :]
                 rows[name] += [self._row(name, order, ticket) for ticket in tickets]
                 working |= bool(tickets)
-            await self.clock.sleep(1.0 if working else 0.0)
+            await self.clock.sleep(self.engine.service_s(self.engine.streams) if working else 0.0)
         summaries = [await self._store(name, orders[name], rows[name], lost=name == loser) for name in orders]
         lost = {} if loser is None else {loser: "its process is gone"}
         self._lost |= set(lost)
@@ -224,12 +237,13 @@ class FakeFleet:
         return await self.desk.lease(name, order.point_id, order.attempt, order.phase, order.slots)
 
     def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
-        """Sent now, answered in a second."""
+        """Sent now, answered when the engine's service time is over."""
         start = int(order.windows[ticket])
         end = start + order.shape.input_tokens
         prompt = tuple(self.corpus.ids[start:end].tolist())
         cached = self.engine.serve(prompt, order.shape.output_tokens)
         now = self.clock.monotonic_ns()
+        ended = now + round(self.engine.service_s(self.engine.streams) * NS_PER_S)
         return {
             "point_id": order.point_id,
             "attempt": order.attempt,
@@ -242,9 +256,9 @@ class FakeFleet:
             "tries": 1,
             "asked_ns": now,
             "sent_ns": now,
-            "first_token_ns": now + NS_PER_S // 2,
-            "last_token_ns": now + NS_PER_S,
-            "end_ns": now + NS_PER_S,
+            "first_token_ns": now + round(self.engine.ttft_s(self.engine.streams) * NS_PER_S),
+            "last_token_ns": ended,
+            "end_ns": ended,
             "outcome": "ok",
             "input_tokens_asked": order.shape.input_tokens,
             "output_tokens_asked": order.shape.output_tokens,
@@ -327,7 +341,7 @@ class Stage:
         self.corpus = load_corpus(self.scenario.corpus, self.path)
         self.run = RunDirectory(self.path / "run")
         self.run.create()
-        write_json(self.run.manifest, {"run_id": "test-run"})
+        write_json(self.run.manifest, {"run_id": "test-run", "scenario": effective(self.scenario)})
         self.host = FakeHost()
         self.controls: list[FakeControl] = []
 
