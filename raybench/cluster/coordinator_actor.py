@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from raybench.cluster.capacity import Host, refuse_beyond
+from raybench.cluster.capacity import Host, highest_concurrency, most_streams, refuse_beyond
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
@@ -32,13 +32,14 @@ from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.schema import Scenario
+from raybench.scenario.trace import read_traces
 
 #: Appended record bytes reach the disk at least this often.
 SYNC_S = 1.0
 
 
 class CoordinatorActor:
-    """`base`: the folder that relative corpus paths start at. The run directory and its manifest exist."""
+    """`base`: the folder that the scenario's relative paths start at. Run directory and manifest exist."""
 
     def __init__(self, scenario: Scenario, run_id: str, run_path: str, base: str, targets: list[str]) -> None:
         self._scenario = scenario
@@ -100,15 +101,15 @@ class CoordinatorActor:
         try:
             corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
             prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
+            traces = await asyncio.to_thread(read_traces, scenario, self._base)
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            levels = [level for workload in scenario.workloads for level in workload.outermost_levels]
-            highest = max(level.concurrency or 1 for level in levels)
-            seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
+            seats = seat_workers(layout.clients, scenario.load.workers_per_node, most_streams(scenario))
             fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
+            highest = highest_concurrency(scenario)
             refuse_beyond(highest, [Host.of_facts(str(hello["host"]), hello["facts"]) for hello in hellos[:-1]])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
             journal.append(
@@ -125,6 +126,7 @@ class CoordinatorActor:
                 journal=journal,
                 history=History.of(events),
                 corpus=corpus,
+                traces=traces,
                 ledger_dir=run.path.parent / ".ledger",
                 fleet=fleet,
                 host=host,
@@ -142,13 +144,18 @@ class CoordinatorActor:
         return outcome
 
     def _note_inputs(self, corpus: TokenCorpus, hellos: list[dict[str, object]]) -> None:
-        """Put into the manifest what the run really worked with: the corpus, and each host once."""
+        """Put into the manifest what the run really worked with: corpus, traces, and each host once."""
         path = self._scenario.corpus.path
         file = None if path is None else digest_input(self._base / path)
         hosts = {str(hello["host"]): hello["facts"] for hello in hellos}
         told = {"name": corpus.name, "tokens": corpus.tokens, "sha256": corpus.sha256, "file": file}
+        traces = {
+            workload.name: digest_input(self._base / workload.trace.path)
+            for workload in self._scenario.workloads
+            if workload.trace is not None
+        }
         manifest = self._run_directory.read_manifest()
-        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "hosts": hosts})
+        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "traces": traces, "hosts": hosts})
 
     async def _sync_for_ever(self) -> None:
         while True:

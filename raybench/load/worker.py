@@ -17,8 +17,10 @@ from raybench.corpus.tokens import Rendered
 from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import Client, make_client
-from raybench.load.exchange import record
+from raybench.load.exchange import Exchange, record
+from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, WorkerSummary
+from raybench.load.pacer import Sends
 from raybench.records.clock import Clock, ClockAnchor, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER
 from raybench.records.stream import ArrowEncoder, part_metadata
@@ -129,6 +131,7 @@ class _Armed:
         self.prompts = prompts
         self.client = client
         self._bodies: dict[int, bytes] = {}
+        self._templates = {order.shape.output_tokens: template}
 
     def prepare(self, tickets: Iterable[int]) -> None:
         """Make the bodies of these tickets before they are asked for."""
@@ -139,9 +142,11 @@ class _Armed:
         return ready if ready is not None else self._make(ticket)
 
     def _make(self, ticket: int) -> bytes:
-        start = int(self.order.windows[ticket])
-        prompt = self.prompts.slice(start, start + self.order.shape.input_tokens)
-        return self.template.render(self.order.rid(ticket), prompt)
+        start, shape = int(self.order.windows[ticket]), self.order.shape_of(ticket)
+        template = self._templates.get(shape.output_tokens)
+        if template is None:
+            template = self._templates[shape.output_tokens] = self.engine.template(shape)
+        return template.render(self.order.rid(ticket), self.prompts.slice(start, start + shape.input_tokens))
 
 
 class _Shift:
@@ -199,6 +204,8 @@ class _Shift:
 
     async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
         """Lease, prepare, wait for the start, keep all slots in flight; True when we were cancelled."""
+        if self._order.sends is not None:
+            return await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
         try:
             if self._order.slots:
                 await self._refill()
@@ -209,6 +216,18 @@ class _Shift:
             return True
         starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
         return await _wait_for(starter, self._slots, flusher)
+
+    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
+        """An open loop instead of slots; True when we were cancelled."""
+        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange)
+        try:
+            loop.prepare()
+            await self._armed.client.open(loop.connections)
+            await self._wait_until(start_unix_ns)
+        except asyncio.CancelledError:
+            return True
+        start_ns = self._clock.monotonic_ns() + start_unix_ns - self._clock.unix_ns()
+        return await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:
         """Start the slots at the order's rate, then wait for all of them.
@@ -234,19 +253,24 @@ class _Shift:
     async def _slot(self) -> None:
         """One unit of concurrency: send, wait for the end, send the next."""
         while (ticket := await self._next_ticket()) is not None:
-            body = self._armed.body(ticket)
-            decoder = self._armed.engine.decoder(
-                self._order.shape, event_bytes_max=self._order.limits.event_bytes_max, skim=True
-            )
-            self._sent += 1
-            self._in_flight += 1
-            exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
-            self._in_flight -= 1
-            self._received += 1
-            self._output_tokens += exchange.answer.output_tokens or 0
-            self._rows.append(record(self._order, self._name, ticket, exchange))
+            exchange = await self._exchange(ticket)
             if exchange.failure is not None and exchange.failure.outcome == "cancelled":
                 return
+
+    async def _exchange(self, ticket: int, scheduled_ns: int | None = None) -> Exchange:
+        """One request from its body to its record."""
+        body = self._armed.body(ticket)
+        decoder = self._armed.engine.decoder(
+            self._order.shape_of(ticket), event_bytes_max=self._order.limits.event_bytes_max, skim=True
+        )
+        self._sent += 1
+        self._in_flight += 1
+        exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
+        self._in_flight -= 1
+        self._received += 1
+        self._output_tokens += exchange.answer.output_tokens or 0
+        self._rows.append(record(self._order, self._name, ticket, exchange, scheduled_ns))
+        return exchange
 
     async def _next_ticket(self) -> int | None:
         self._free_slots += 1

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
+from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 
@@ -25,7 +27,6 @@ CLIENT_CPU_BUSY, CLIENT_CPU_SATURATED = 0.7, 0.95
 #: Lateness of a worker's event loop, in ms, that is told of.
 CLIENT_LAG_MS = 50.0
 
-Severity = Literal["void", "warning", "note"]
 Decision = Literal["accept", "retry", "void"]
 
 #: Findings that fresh text can cure: the only ones for which an attempt is repeated on its own.
@@ -33,16 +34,6 @@ CURED_BY_FRESH_TEXT = frozenset({"hit_rate_exceeded", "hit_rate_not_verified"})
 
 #: Two hit sources may differ by this much before the difference is a finding (page rounding).
 HIT_SOURCES_TOLERANCE = 0.01
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fact about validity. `data` holds its numbers for the files."""
-
-    code: str
-    severity: Severity
-    message: str
-    data: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,6 +115,8 @@ def _of_complete_records(
         *check_hits(evidence, rates, guards),
         *check_server(evidence),
         *check_reached_load(evidence, guards),
+        *check_schedule(evidence.requests),
+        *check_growth(evidence.requests),
         *check_client(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),

@@ -26,9 +26,11 @@ from raybench.engines.contract import Facts, Http, RequestShape
 from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
-from raybench.protocol.checks import Evidence, Finding, Verdict, judge
+from raybench.load.pacer import make_schedule
+from raybench.protocol.checks import Evidence, Verdict, judge
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import history_of, load_health, load_requests
+from raybench.protocol.finding import Finding
 from raybench.protocol.fleet import LoadFleet, TargetHost
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
@@ -45,6 +47,7 @@ from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import PlannedSearch, Point, make_plan
 from raybench.scenario.schema import Arm, Limits, Scenario, Workload
 from raybench.scenario.search import Result
+from raybench.scenario.trace import Trace
 
 MakeControl = Callable[[Endpoint, str | None], Http]
 
@@ -58,7 +61,7 @@ class _Stop(Exception):
 
 
 class Coordinator:
-    """One run of one scenario."""
+    """One run of one scenario. traces: by workload, of those that replay one."""
 
     def __init__(
         self,
@@ -69,6 +72,7 @@ class Coordinator:
         journal: Journal,
         history: History,
         corpus: TokenCorpus,
+        traces: Mapping[str, Trace],
         ledger_dir: Path,
         fleet: LoadFleet,
         host: TargetHost,
@@ -84,6 +88,7 @@ class Coordinator:
         self._journal = journal
         self._history = history
         self._corpus = corpus
+        self._traces = traces
         self._ledger_dir = ledger_dir
         self._fleet = fleet
         self._host = host
@@ -351,7 +356,8 @@ class Coordinator:
             stream=workload.stream,
             extra_body=dict(arm.extra_body),
         )
-        return Attempt(point, number, self._history.serial, shape, windows, warm)
+        schedule = make_schedule(workload, point.level, point.requests, self._traces.get(workload.name))
+        return Attempt(point, number, self._history.serial, shape, windows, warm, schedule)
 
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""

@@ -24,6 +24,7 @@ def render(source: Source, text: Text) -> str:
         *_section(text.protocol, _protocol(source, text)),
         *_section(text.active_limits, [text.active_limits_note, draw(tables.active_limit_table(source, text))]),
         *_section(text.results, _results(source, text)),
+        *_section(text.open_loop, _open_loop(source, text)),
         *_section(text.searches.heading, _searches(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
@@ -112,7 +113,7 @@ def _protocol(source: Source, text: Text) -> list[str]:
     measured = [point for point in source.points if point["attempts"]]
     rejected = tables.attempt_table(source, text)
     attempts = sum(point["attempts"] for point in measured)
-    lines = [text.protocol_load]
+    lines = _kinds_of_load(source, text)
     if "hit_rate_max" in guards:
         lines.append(text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(source)))
     if guards.get("prewarm_requests"):
@@ -124,6 +125,12 @@ def _protocol(source: Source, text: Text) -> list[str]:
     )
     blocks = _bullets(lines)
     return [*blocks, f"**{text.rejected}**", draw(rejected)] if rejected.rows else blocks
+
+
+def _kinds_of_load(source: Source, text: Text) -> list[str]:
+    closed = {Level.of_row(point).closed_loop for point in source.points}
+    told = {True: text.protocol_load, False: text.protocol_open_loop}
+    return [line for kind, line in told.items() if kind in closed]
 
 
 def _highest_hit_rate(source: Source) -> str:
@@ -144,6 +151,11 @@ def _results(source: Source, text: Text) -> list[str]:
             blocks.append(f"### {workload} ({tables.shape(points[0])})")
             blocks.append(draw(tables.result_table(points, source.arms, text)))
     return blocks
+
+
+def _open_loop(source: Source, text: Text) -> list[str]:
+    table = tables.open_loop_table(source, text)
+    return [text.open_loop_note, draw(table)] if table.rows else []
 
 
 def _searches(source: Source, text: Text) -> list[str]:

@@ -90,3 +90,8 @@ def tokens(value: int | None) -> str:
     if value and value % MIB == 0:
         return f"{value // MIB}m"
     return f"{value // KIB}k" if value and value % KIB == 0 else f"{value:,}"
+
+
+def shape(input_tokens: int | None, output_tokens: int | None, *, longest: bool) -> str:
+    """`16k -> 512`; `≤ 16k -> 512` where these are the longest of several."""
+    return f"{'≤ ' if longest else ''}{tokens(input_tokens)} -> {tokens(output_tokens)}"

@@ -22,6 +22,7 @@ __all__ = [
     "attempt_table",
     "boundary_table",
     "fact_table",
+    "open_loop_table",
     "points_rows",
     "result_table",
     "steady_table",
@@ -66,7 +67,8 @@ def level(point: Point) -> str:
 
 def shape(point: Point) -> str:
     """`16k -> 512`."""
-    return f"{numbers.tokens(point['input_tokens'])} -> {numbers.tokens(point['output_tokens'])}"
+    longest = point["trace_speed"] is not None
+    return numbers.shape(point["input_tokens"], point["output_tokens"], longest=longest)
 
 
 def verdict(point: Point, text: Text) -> str:
@@ -96,7 +98,14 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
             verdict(point, text) if why else text.verdicts[point["verdict"]],
         )
         rows.append(_row(point, cells, numbers_at=range(2, 7)))
-    return Table(text.result_columns, rows, right=frozenset(range(2, 7)))
+    return Table(_headed(text.result_columns, points, text), rows, right=frozenset(range(2, 7)))
+
+
+def _headed(columns: tuple[str, ...], points: Sequence[Point], text: Text) -> tuple[str, ...]:
+    """The column of concurrencies has another name where a level is none."""
+    if all(Level.of_row(point).closed_loop for point in points):
+        return columns
+    return tuple(text.level if column == text.result_columns[0] else column for column in columns)
 
 
 def _row(point: Point, cells: tuple[str, ...], numbers_at: Sequence[int]) -> Row:
@@ -126,7 +135,7 @@ def appendix_table(source: Source, text: Text) -> Table:
                 text.verdicts[point["verdict"]],
             )
             rows.append(_row(point, cells, numbers_at=range(3, 13)))
-    return Table(text.appendix_columns, rows, right=frozenset(range(3, 13)))
+    return Table(_headed(text.appendix_columns, source.points, text), rows, right=frozenset(range(3, 13)))
 
 
 def _ok_of(point: Point) -> str:
@@ -140,7 +149,7 @@ def steady_table(source: Source, text: Text) -> Table:
     rows = []
     for points in source.workloads.values():
         for point in by_level(points, source.arms):
-            if point["requests"] is None:
+            if point["requests"] is None or not Level.of_row(point).closed_loop:
                 continue
             cells = (
                 point["workload"],
@@ -163,6 +172,33 @@ def steady_table(source: Source, text: Text) -> Table:
 
 def _beside(whole: float | None, steady: float | None) -> str:
     return f"{numbers.rate(whole)} / {numbers.rate(steady)}"
+
+
+def open_loop_table(source: Source, text: Text) -> Table:
+    """Open loops: the three rates, how late the client was, and latencies from both starts."""
+    rows = []
+    for points in source.workloads.values():
+        for point in by_level(points, source.arms):
+            if point["offered_rate_per_s"] is None:
+                continue
+            cells = (
+                point["workload"],
+                level(point),
+                point["arm"],
+                numbers.rate(point["offered_rate_per_s"]),
+                numbers.rate(point["sent_rate_per_s"]),
+                numbers.rate(point["requests_per_s"]),
+                f"{numbers.count(point['late_sends'])}/{point['requests']}",
+                numbers.latencies(
+                    [point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1
+                ),
+                numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
+                numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
+                numbers.count(point["in_flight_peak"]),
+                text.verdicts[point["verdict"]],
+            )
+            rows.append(_row(point, cells, numbers_at=range(3, 11)))
+    return Table(text.open_loop_columns, rows, right=frozenset(range(3, 11)))
 
 
 def boundary_table(source: Source, text: Text) -> Table:

@@ -50,6 +50,7 @@ class Text:
     protocol_flush: str
     protocol_no_flush: str
     protocol_load: str
+    protocol_open_loop: str
     rejected: str
     interrupted: str
     attempt_columns: tuple[str, ...]
@@ -60,6 +61,10 @@ class Text:
     limit_by_pool: str
     results: str
     result_columns: tuple[str, ...]
+    open_loop: str
+    level: str
+    open_loop_note: str
+    open_loop_columns: tuple[str, ...]
     searches: SearchText
     boundary: str
     boundary_note: str
@@ -165,6 +170,8 @@ ENGLISH = Text(
     protocol_no_flush="The prefix cache was not flushed: cold rests on fresh text and the hit check.",
     protocol_load="Closed loop: concurrency C is held until no request is unsent; streaming; token counts as"
     " the server gives them.",
+    protocol_open_loop="Open loop: each request is sent at its time by a schedule made from a seed or a trace,"
+    " whatever became of the others; streaming; token counts as the server gives them.",
     rejected="Attempts that do not count",
     interrupted="interrupted before its verdict",
     attempt_columns=(
@@ -184,6 +191,24 @@ ENGLISH = Text(
     limit_by_pool="KV pool",
     results="Results",
     result_columns=("C", "Arm", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "Verdict"),
+    open_loop="Open loop",
+    level="Level",
+    open_loop_note="Rates in requests per second: as scheduled, as sent, as completed. Latencies P95 from when a"
+    " request was sent / from when it was scheduled; the difference is what waited in the client.",
+    open_loop_columns=(
+        "Workload",
+        "Level",
+        "Arm",
+        "Offered",
+        "Sent",
+        "Completed",
+        "Late sends",
+        "Send delay P50 / P99 / max",
+        "TTFT P95",
+        "E2E P95",
+        "Peak in flight",
+        "Verdict",
+    ),
     searches=ENGLISH_SEARCHES,
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from raybench.errors import ConfigProblem
 from raybench.scenario.fields import Shape, children, describe, models_below
-from raybench.scenario.schema import Misfit, parse_tokens
+from raybench.scenario.values import Misfit, parse_tokens
 from raybench.scenario.yamltext import Document, KeyPath, format_path
 
 _MESSAGES = {

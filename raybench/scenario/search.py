@@ -20,6 +20,8 @@ from raybench.scenario.levels import Level
 THROUGHPUT = "output_tokens_per_s"
 #: Where between two levels a void one is gone around, as shares of their ratio's logarithm; the middle first.
 _WAYS_ROUND = (0.5, 0.375, 0.625, 0.25, 0.75)
+#: Digits of a rate that a search makes up.
+_RATE_DIGITS = 4
 
 Status = Literal[
     "found", "below_minimum", "above_maximum", "probes_used_up", "void_probes", "skipped", "unfinished"
@@ -50,7 +52,7 @@ class Search:
 
     def level(self, value: float) -> Level:
         """The level that a number of this search stands for."""
-        return Level(concurrency=int(value))
+        return Level(rate_per_s=value) if self.over == "rate_per_s" else Level(concurrency=int(value))
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -75,7 +77,11 @@ class Search:
         """Levels strictly between, the geometric middle first."""
         seen = set()
         for share in _WAYS_ROUND:
-            level = min(max(float(round(low * (high / low) ** share)), low + 1), high - 1)
+            level = low * (high / low) ** share
+            if self.over == "rate_per_s":
+                level = float(f"{level:.{_RATE_DIGITS}g}")
+            else:
+                level = min(max(float(round(level)), low + 1), high - 1)
             if low < level < high and level not in seen:
                 seen.add(level)
                 yield level
@@ -259,5 +265,7 @@ def most_levels(search: Search) -> list[float]:
     if len(levels) > 1:
         halvings = math.ceil(math.log2(max(math.log(2) / math.log1p(search.resolution), 1.0))) + 1
         widest = int(max(high - low for low, high in pairwise(levels)))
-        levels += [search.maximum] * min(halvings, widest.bit_length())
+        levels += [search.maximum] * (
+            halvings if search.over == "rate_per_s" else min(halvings, widest.bit_length())
+        )
     return levels[-search.probes_max :]

@@ -42,6 +42,7 @@ from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
@@ -378,6 +379,7 @@ class Stage:
             journal=journal,
             history=History.of(earlier),
             corpus=self.corpus,
+            traces=read_traces(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,

@@ -69,7 +69,7 @@ def test_o_r1_a_corpus_too_large_is_refused_before_it_is_copied(project: Path, f
     ) as caught:
         stage(with_corpus("results/old.arrow"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
     text = str(caught.value)
-    assert "largest: corpus 157,286,400, raybench " in text
+    assert "largest: corpus/old.arrow 157,286,400, raybench " in text
     assert "name it by its absolute path" in text
     assert caught.value.exit_code == EXIT_USAGE
     assert not (folder / "corpus").exists()

@@ -60,7 +60,7 @@ def test_unknown_limits_stay_unknown() -> None:
     plan = make_plan(scenario())
     of_a = [point for point in plan.points if point.arm == "a"]
     assert {(point.active_limit, point.queueing, point.skip_reason) for point in of_a} == {(None, None, None)}
-    assert {row[-2:] for row in rows(of_a)} == {("not known", "queueing not known")}
+    assert {row[-2:] for row in rows(of_a, {})} == {("not known", "queueing not known")}
 
 
 def test_what_was_read_from_the_engine_wins() -> None:
@@ -82,7 +82,7 @@ def test_windows_hold_every_request_of_every_attempt_and_none_of_a_skip() -> Non
 
 def test_the_table_has_a_row_for_every_point_skips_included() -> None:
     points = list(make_plan(scenario()).points)
-    cells = list(rows(points))
+    cells = list(rows(points, {}))
     assert len(cells) == 9
     assert cells[0] == ("  long", "4,000 -> 1,000", "4", "8", "2", "queueing")
     assert note(points[1]) == ""

@@ -230,3 +230,22 @@ def test_the_most_levels_are_growth_and_the_halvings_of_one_doubling(maximum: in
 
 def test_the_most_levels_never_exceed_the_most_probes_and_are_the_costly_ones() -> None:
     assert most_levels(slo(probes_max=5)) == [256] * 5
+
+
+@given(st.floats(0.01, 5), st.floats(1.5, 1000), RESOLUTIONS, st.floats(0, 1))
+def test_a_search_over_rates_finds_the_threshold_to_the_resolution(
+    minimum: float, factor: float, resolution: float, share: float
+) -> None:
+    search = Search("rate_per_s", {"ttft_ms_p95": 2000.0}, None, minimum, minimum * factor, resolution, 100)
+    true = minimum * factor**share
+    probes: list[Probe] = []
+    while not isinstance(result := decide(search, probes), Result):
+        assert search.minimum <= result <= search.maximum
+        probes.append(latency(result, result <= true))
+    assert len(probes) <= len(most_levels(search))
+    if result.status == "found":
+        assert result.passes is not None and result.fails is not None
+        assert result.passes <= true < result.fails <= result.passes * (1 + resolution) * 1.0001
+    else:
+        assert result.status == "above_maximum"
+    assert search.level(minimum).rate_per_s == minimum
