@@ -147,8 +147,7 @@ def judge(search: Search, probes: Sequence[Probe]) -> list[Judged]:
     """Each probe in its place of `probes`."""
     if search.slo is not None:
         return [_within(search.slo, probe) for probe in probes]
-    assert search.gain_min is not None
-    return _gaining(search.gain_min, probes)
+    return _gaining(search, probes)
 
 
 def _within(slo: Mapping[str, float], probe: Probe) -> Judged:
@@ -170,16 +169,16 @@ def _all(checks: Sequence[Check]) -> bool | None:
     return None if any(check.holds is None for check in checks) else True
 
 
-def _gaining(gain_min: float, probes: Sequence[Probe]) -> list[Judged]:
-    """A level is saturated when no measured level gives more than (1 + gain_min) times its throughput.
+def _gaining(search: Search, probes: Sequence[Probe]) -> list[Judged]:
+    """A level is saturated when the highest measured throughput exceeds its own by at most gain_min.
 
-    Nothing is saturated before a step up was seen that gained less than gain_min per doubling.
+    None is before one of them is confirmed, so that one slow probe does not look like the end of growth.
     """
+    assert search.gain_min is not None
     rates = {probe.level: _throughput(probe) for probe in probes}
-    known = sorted((level, rate) for level, rate in rates.items() if rate is not None)
-    steps = pairwise(known)
-    flat = any(above < rate * (1 + gain_min) ** math.log2(high / low) for (low, rate), (high, above) in steps)
-    limit = max((rate for _, rate in known), default=0.0) / (1 + gain_min)
+    known = {level: rate for level, rate in rates.items() if rate is not None}
+    limit = max(known.values(), default=0.0) / (1 + search.gain_min)
+    flat = _confirmed(search, known, [level for level, rate in known.items() if rate >= limit])
     judged = []
     for probe in probes:
         rate = rates[probe.level]
@@ -187,6 +186,20 @@ def _gaining(gain_min: float, probes: Sequence[Probe]) -> list[Judged]:
         checks = () if probe.values is None else (Check(THROUGHPUT, rate, limit, gains),)
         judged.append(Judged(probe.level, gains, checks))
     return judged
+
+
+def _confirmed(search: Search, rates: Mapping[float, float], saturated: Sequence[float]) -> bool:
+    """Whether growth was looked for two doublings above a saturated level, or up to the maximum.
+
+    A step to the maximum may be short: it is held to its share of a doubling.
+    """
+    assert search.gain_min is not None
+    top = max(rates, default=0.0)
+    if any(top >= 4 * level for level in saturated):
+        return True
+    gain = 1 + search.gain_min
+    steps = [level for level in saturated if level < top] if top == search.maximum else []
+    return any(rates[top] < rates[level] * math.pow(gain, math.log2(top / level)) for level in steps)
 
 
 def _throughput(probe: Probe) -> float | None:

@@ -37,7 +37,7 @@ SloLimit = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Knee(Model):
-    """Saturation: a step to twice the level gains less than this share of output tokens/s."""
+    """Saturation: the lowest level that no higher one exceeds by more than this share of output tokens/s."""
 
     gain_min: Annotated[float, Field(gt=0, le=1)] = 0.1
 

@@ -15,7 +15,6 @@ from raybench.scenario.search import (
     Result,
     Search,
     decide,
-    interval,
     judge,
     most_levels,
     request_limits,
@@ -180,7 +179,7 @@ def test_a_passing_level_above_a_failing_one_is_said_and_does_not_count() -> Non
 
 
 def test_a_level_with_less_throughput_than_a_saturated_lower_one_is_said() -> None:
-    probes = [rate(1, 10.0), rate(2, 20.0), rate(4, 15.0), rate(8, 20.5)]
+    probes = [rate(1, 10.0), rate(2, 20.0), rate(4, 15.0), rate(8, 20.5)]  # 8 is the maximum, two doublings up
     result = decide(knee(maximum=8), probes)
     assert isinstance(result, Result)
     assert (result.status, result.level, result.passes) == ("found", 2, 1)
@@ -203,18 +202,29 @@ def test_an_slo_of_several_metrics_fails_by_any_and_is_open_where_one_is_not_kno
         assert [check.metric for check in judged.checks] == ["ttft_ms_p95", "tpot_ms_p95"]
 
 
-def test_nothing_is_saturated_before_a_flat_step_was_seen() -> None:
-    judged = judge(knee(), [rate(1, 10.0), rate(2, 11.1)])
-    assert [one.passes for one in judged] == [True, True]
-    judged = judge(knee(), [rate(1, 10.0), rate(2, 10.9)])
-    assert [one.passes for one in judged] == [False, False]
+def sides(search: Search, *probes: Probe) -> list[bool | None]:
+    return [one.passes for one in judge(search, probes)]
 
 
-def test_a_short_last_step_is_held_to_its_share_of_a_doubling() -> None:
+def test_nothing_is_saturated_before_two_doublings_brought_too_little() -> None:
+    assert sides(knee(), rate(1, 10.0), rate(2, 10.9)) == [True, True]
+    assert sides(knee(), rate(1, 10.0), rate(2, 10.9), rate(4, 10.8)) == [False, False, False]
+    assert sides(knee(), rate(1, 10.0), rate(2, 11.1), rate(4, 11.0)) == [True, True, True]
+
+
+def test_one_slow_probe_is_not_the_end_of_growth() -> None:
+    curve = {1: 10.0, 2: 20.0, 4: 9.0, 8: 70.0, 16: 70.0, 32: 71.0}
+    probes, result = play(knee(), lambda level: rate(level, curve.get(int(level), 55.0)))
+    assert levels(probes)[:6] == [1, 2, 4, 8, 16, 32]
+    assert (result.status, result.level, result.passes) == ("found", 8, 7)
+
+
+def test_at_the_maximum_a_short_step_is_held_to_its_share_of_a_doubling() -> None:
     """From 64 to 80 is a third of a doubling: 10 % a doubling are 3.1 % here."""
-    grown = [rate(32, 100.0), rate(64, 120.0)]
-    assert interval(judge(knee(), [*grown, rate(80, 124.0)])) == (80, None)
-    assert interval(judge(knee(), [*grown, rate(80, 123.0)])) == (32, 64)
+    search, grown = knee(maximum=80), [rate(32, 100.0), rate(64, 120.0)]
+    assert sides(search, *grown, rate(80, 124.0)) == [True, True, True]
+    assert sides(search, *grown, rate(80, 123.0)) == [True, False, False]
+    assert sides(search, *grown, rate(80, 90.0)) == [True, False, True]
 
 
 def test_the_limit_of_one_request_is_the_widest_of_its_latency() -> None:
