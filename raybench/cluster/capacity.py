@@ -39,8 +39,8 @@ class Host:
 
 
 def highest_concurrency(scenario: Scenario) -> int:
-    """Of the closed loops; 0 where there is none."""
-    levels = (level for workload in scenario.workloads for level in workload.levels)
+    """Of the closed loops, the maxima of searches included; 0 where there is none."""
+    levels = (level for workload in scenario.workloads for level in workload.outermost_levels)
     return max((level.concurrency or 0 for level in levels), default=0)
 
 
@@ -49,7 +49,7 @@ def most_streams(scenario: Scenario) -> int:
     return max(
         level.concurrency or workload.request_count(level)
         for workload in scenario.workloads
-        for level in workload.levels
+        for level in workload.outermost_levels
     )
 
 

@@ -23,8 +23,9 @@ from raybench.engines.contract import Http, RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RaybenchError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
+from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal

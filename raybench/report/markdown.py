@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import numbers, tables
+from raybench.report import numbers, searches, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
@@ -25,6 +25,7 @@ def render(source: Source, text: Text) -> str:
         *_section(text.active_limits, [text.active_limits_note, draw(tables.active_limit_table(source, text))]),
         *_section(text.results, _results(source, text)),
         *_section(text.open_loop, _open_loop(source, text)),
+        *_section(text.searches.heading, _searches(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
         *_section(text.invalid, _invalid(source, text)),
@@ -155,6 +156,15 @@ def _results(source: Source, text: Text) -> list[str]:
 def _open_loop(source: Source, text: Text) -> list[str]:
     table = tables.open_loop_table(source, text)
     return [text.open_loop_note, draw(table)] if table.rows else []
+
+
+def _searches(source: Source, text: Text) -> list[str]:
+    blocks = [text.searches.note] if source.searches else []
+    for entry in source.searches:
+        blocks.append(f"### {searches.title(entry, text)}")
+        blocks += _bullets(searches.answer(entry, text))
+        blocks.append(draw(searches.probe_table(entry, text)))
+    return blocks
 
 
 def _boundary(source: Source, text: Text) -> list[str]:

@@ -9,7 +9,9 @@ from rich.table import Table
 
 from raybench.report import numbers
 from raybench.report.live import clock_text
-from raybench.scenario.plan import Plan, Point
+from raybench.report.searches import question
+from raybench.report.text import ENGLISH, Text
+from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 
 #: Fields of `Limits` in the line above an arm's points.
@@ -32,14 +34,27 @@ def print_plan(
     for arm, known in limits.items():
         points = [point for point in plan.points if point.arm == arm]
         console.print(f"[bold]{arm}[/bold]  {limits_line(known)}", highlight=False, soft_wrap=True)
-        console.print(_table(points, sends_s))
+        searches = [search for search in plan.searches if search.arm == arm]
+        console.print(_table(points, searches, sends_s))
         for point in points:
             if point.skip_reason is not None:
                 console.print(
                     f"  skipped {point.workload} {point.level.label}: {point.skip_reason}", highlight=False
                 )
+        for search in searches:
+            for line in search_lines(search):
+                console.print(f"  {line}", highlight=False)
         console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
-    console.print(f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped", highlight=False)
+    console.print(closing(plan), highlight=False)
+
+
+def closing(plan: Plan) -> str:
+    """`3 points to measure, 1 skipped, 2 searches of about 14 points`."""
+    text = f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped"
+    if not plan.searches:
+        return text
+    probes = sum(search.probes for search in plan.searches)
+    return f"{text}, {len(plan.searches)} searches of at most about {probes} points"
 
 
 def limits_line(limits: Limits) -> str:
@@ -50,16 +65,39 @@ def limits_line(limits: Limits) -> str:
     return ", ".join(known) if known else "limits not known (`plan --ask` asks the engine)"
 
 
-def _table(points: list[Point], sends_s: Mapping[str, float | None]) -> Table:
+def _table(points: list[Point], searches: list[PlannedSearch], sends_s: Mapping[str, float | None]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("  workload", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
     for name in ("level", "requests", "active limit"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("note", no_wrap=True)
-    for cells in rows(points, sends_s):
+    for cells in (*rows(points, sends_s), *map(search_row, searches)):
         table.add_row(*cells)
     return table
+
+
+def search_row(search: PlannedSearch) -> tuple[str, ...]:
+    """The cells of a search: the ranges of its levels and requests."""
+    low, high = search.lowest, search.highest
+    shape = numbers.shape(low.input_tokens, low.output_tokens, longest=False)
+    limit = "not known" if low.active_limit is None else str(low.active_limit)
+    if low.skip_reason is not None:
+        return f"  {search.workload}", shape, level(low), "-", limit, "skipped"
+    requests = str(low.requests) if low.requests == high.requests else f"{low.requests}..{high.requests}"
+    return f"  {search.workload}", shape, f"{low.level.value:g}..{level(high)}", requests, limit, "search"
+
+
+def search_lines(planned: PlannedSearch, text: Text = ENGLISH) -> Iterator[str]:
+    """What is searched, in how many points, and what bounds it."""
+    search, low = planned.search, planned.lowest
+    if low.skip_reason is not None:
+        yield f"skipped {planned.workload} {low.level.label}: {low.skip_reason}"
+        return
+    most = f"about {planned.probes} points at most (never more than {search.probes_max})"
+    yield f"search {planned.workload}: {question(search, text)}; to within {search.resolution:.0%}, {most}"
+    if planned.bounded_by is not None:
+        yield f"search {planned.workload}: up to {planned.highest.level.label} only: {planned.bounded_by}"
 
 
 def rows(points: list[Point], sends_s: Mapping[str, float | None]) -> Iterator[tuple[str, ...]]:

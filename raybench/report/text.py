@@ -6,6 +6,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class SearchText:
+    """The words of searches. Answers are by status, sides by whether a probe passes (None: it says nothing)."""
+
+    heading: str
+    note: str
+    title: str
+    slo: str
+    knee: str
+    slo_answers: dict[str, str]
+    knee_answers: dict[str, str]
+    goodput: str
+    interval: str
+    no_interval: str
+    bounded: str
+    columns: tuple[str, ...]
+    goodput_column: str
+    slo_sides: dict[bool | None, str]
+    knee_sides: dict[bool | None, str]
+    not_known: str
+
+
+@dataclass(frozen=True)
 class Text:
     """The words of one language. Placeholders in braces are filled by `str.format`."""
 
@@ -43,6 +65,7 @@ class Text:
     level: str
     open_loop_note: str
     open_loop_columns: tuple[str, ...]
+    searches: SearchText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -72,6 +95,44 @@ class Text:
     yes: str
     no: str
 
+
+ENGLISH_SEARCHES = SearchText(
+    heading="Searches",
+    note="Each level that a search came to is a point of its own, with its own verdict. A level without a valid"
+    " number counts neither as passing nor as failing.",
+    title="{workload} on {arm}: {question}",
+    slo="the highest level with {limits}",
+    knee="the lowest level whose output throughput the highest exceeds by at most {gain}",
+    slo_answers={
+        "found": "{passes}; {fails} fails.",
+        "below_minimum": "None: the minimum, {fails}, fails.",
+        "above_maximum": "{passes}, the maximum: not bounded by the search.",
+        "probes_used_up": "Highest that passes {passes}, lowest that fails {fails}: all probes are used.",
+        "void_probes": "Highest that passes {passes}, lowest that fails {fails}: no level between them gave a"
+        " valid number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Highest that passes {passes}, lowest that fails {fails}.",
+    },
+    knee_answers={
+        "found": "{fails}; up to {passes} throughput still grows.",
+        "below_minimum": "{fails}, the minimum, is saturated already.",
+        "above_maximum": "None: throughput still grows at {passes}, the maximum.",
+        "probes_used_up": "Saturated at {fails}, not yet at {passes}: all probes are used.",
+        "void_probes": "Saturated at {fails}, not yet at {passes}: between them no level gave a valid number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Saturated at {fails}, not yet at {passes}.",
+    },
+    goodput="Goodput there: {good} of {n} requests met the limits each by itself, {rate} requests/s ({interval}),"
+    " {tokens} output tok/s.",
+    interval="95 % interval {low} to {high}",
+    no_interval="too few for an interval",
+    bounded="Searched up to {level} only: {reason}.",
+    columns=("Level", "Verdict", "Result", "Why"),
+    goodput_column="Goodput (req/s)",
+    slo_sides={True: "passes", False: "fails", None: "—"},
+    knee_sides={True: "grows", False: "saturated", None: "—"},
+    not_known="{metric} is not known",
+)
 
 ENGLISH = Text(
     title="Report of run {run_id}",
@@ -148,6 +209,7 @@ ENGLISH = Text(
         "Peak in flight",
         "Verdict",
     ),
+    searches=ENGLISH_SEARCHES,
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",
     boundary_columns=(

@@ -160,7 +160,8 @@ def _missing_key(spot: _Spot, document: Document) -> ConfigProblem:
 
 def _wrong_value(error: ErrorDetails, spot: _Spot, document: Document) -> ConfigProblem:
     kind, path = error["type"], spot.path
-    raw = document.raw.get(path)
+    is_key = bool(path) and spot.value == path[-1]
+    raw = str(spot.value) if is_key else document.raw.get(path)
     allowed = describe(spot.shape) if spot.shape is not None else None
     way_out = None
     if kind == "value_error":

@@ -66,6 +66,11 @@ class Level:
         return f"trace x{_short(self.trace_speed)}"
 
     @property
+    def value(self) -> float:
+        """The one number, whatever it counts."""
+        return self.sort_key[1]
+
+    @property
     def sort_key(self) -> tuple[int, float]:
         """Closed loops first, then rates, then traces; each from low to high."""
         values = (self.concurrency, self.rate_per_s, self.trace_speed)

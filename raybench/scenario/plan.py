@@ -7,12 +7,13 @@ hold, and what a caller has read from the engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import active_limit, declared_limits, merge_limits, queueing, structural_skip
 from raybench.scenario.schema import Limits, Scenario, Workload
+from raybench.scenario.search import Search, most_levels
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,33 @@ class Point:
 
 
 @dataclass(frozen=True)
+class PlannedSearch:
+    """One arm x workload whose levels a search finds.
+
+    search: with its maximum brought down to what the target can hold; bounded_by says why, where that is below
+    the scenario's. lowest, highest: the points at its bounds. probes: the most points of a search that neither a
+    void point nor noise disturbs; 0 when the target cannot hold the lowest.
+    """
+
+    arm: str
+    workload: str
+    search: Search
+    lowest: Point
+    highest: Point
+    bounded_by: str | None
+    probes: int
+
+
+@dataclass(frozen=True)
 class Plan:
-    """All points in the order of measurement, skips included.
+    """All points in the order of measurement, skips included; those of a search as far as they are known.
 
     windows: arm -> input tokens -> corpus windows (requests with different text) that the arm's server
     is sent if every point needs all its attempts, prewarm included. Arms may use the same text.
     """
 
     points: tuple[Point, ...]
+    searches: tuple[PlannedSearch, ...]
     windows: Mapping[str, Mapping[int, int]]
 
     @property
@@ -68,23 +88,60 @@ def point_id(arm: str, workload: str, level: Level) -> str:
     return f"{arm}/{workload}/{level.name}"
 
 
-def make_plan(scenario: Scenario, limits: Mapping[str, Limits] | None = None) -> Plan:
+def make_plan(
+    scenario: Scenario,
+    limits: Mapping[str, Limits] | None = None,
+    probed: Mapping[tuple[str, str], Sequence[Level]] | None = None,
+) -> Plan:
     """Arm by arm, workloads and levels in the order of the file.
 
-    limits: what was read from the engines, by arm; it wins over what the scenario declares.
+    limits: what was read from the engines, by arm; it wins over what the scenario declares. probed: the levels
+    that searches have come to so far, by (arm, workload).
     """
     points: list[Point] = []
-    windows: dict[str, dict[int, int]] = {}
+    searches: list[PlannedSearch] = []
+    windows: dict[str, Counter[int]] = {}
     for arm, settings in scenario.arms.items():
         known = merge_limits(declared_limits(settings), (limits or {}).get(arm, Limits()))
-        of_arm = [
-            make_point(scenario, arm, workload, level, known)
-            for workload in scenario.points_of(arm)
-            for level in workload.levels
-        ]
-        points += of_arm
-        windows[arm] = _windows(of_arm, scenario.guards.attempts_max)
-    return Plan(tuple(points), windows)
+        windows[arm] = Counter()
+        for workload in scenario.points_of(arm):
+            levels = workload.levels or (probed or {}).get((arm, workload.name), ())
+            own = [make_point(scenario, arm, workload, level, known) for level in levels]
+            points += own
+            to_send = own
+            if workload.search is not None:
+                searches.append(_plan_search(scenario, arm, workload, workload.search.question, known))
+                to_send = _most_points(scenario, workload, searches[-1], known)
+            for point in to_send:
+                if point.skip_reason is None:
+                    once = point.requests + point.prewarm_requests
+                    windows[arm][point.input_tokens] += scenario.guards.attempts_max * once
+    return Plan(tuple(points), tuple(searches), {arm: dict(needed) for arm, needed in windows.items()})
+
+
+def _plan_search(
+    scenario: Scenario, arm: str, workload: Workload, search: Search, limits: Limits
+) -> PlannedSearch:
+    """The search with its maximum brought down to what the target can hold."""
+
+    def at(value: float) -> Point:
+        return make_point(scenario, arm, workload, search.level(value), limits)
+
+    lowest, highest, bounded_by = at(search.minimum), at(search.maximum), None
+    if lowest.skip_reason is None and highest.skip_reason is not None:
+        held, not_held = search.minimum, search.maximum
+        while not_held - held > 1:
+            middle = (held + not_held) // 2
+            held, not_held = (middle, not_held) if at(middle).skip_reason is None else (held, middle)
+        highest, bounded_by = at(held), at(not_held).skip_reason
+    held_search = replace(search, maximum=highest.level.value)
+    probes = 0 if lowest.skip_reason is not None else len(most_levels(held_search))
+    return PlannedSearch(arm, workload.name, held_search, lowest, highest, bounded_by, probes)
+
+
+def _most_points(scenario: Scenario, workload: Workload, planned: PlannedSearch, limits: Limits) -> list[Point]:
+    levels = (planned.search.level(value) for value in most_levels(planned.search))
+    return [make_point(scenario, planned.arm, workload, level, limits) for level in levels]
 
 
 def make_point(scenario: Scenario, arm: str, workload: Workload, level: Level, limits: Limits) -> Point:
@@ -104,11 +161,3 @@ def make_point(scenario: Scenario, arm: str, workload: Workload, level: Level, l
         skip_reason=structural_skip(limits, workload, level.concurrency),
         prewarm_requests=scenario.prewarm_requests_of(workload),
     )
-
-
-def _windows(points: list[Point], attempts: int) -> dict[int, int]:
-    needed: Counter[int] = Counter()
-    for point in points:
-        if point.skip_reason is None:
-            needed[point.input_tokens] += attempts * (point.requests + point.prewarm_requests)
-    return dict(needed)

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.arrivals import Arrivals, TraceReplay
 from raybench.scenario.levels import Level
+from raybench.scenario.search_block import SearchBlock
 from raybench.scenario.values import (
     Count,
     Headers,
@@ -127,7 +128,7 @@ class Workload(Model):
 
     concurrency: a closed loop. rate_per_s: an open loop, whose requests are due as `arrivals` says, for
     `duration_s` or as many as `requests`. trace: an open loop that replays a file; the two lengths are then the
-    longest that may occur, and those of entries without one.
+    longest that may occur, and those of entries without one. search: levels come into being one after another.
     over_active_limit: `queue` keeps a concurrency above the active limit as a queueing point,
     `skip` makes it a structural skip (context-boundary rows).
     arms: names of the arms that run it; empty means all.
@@ -139,6 +140,7 @@ class Workload(Model):
     concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
     rate_per_s: Annotated[list[Positive], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
     trace: TraceReplay | None = None
+    search: SearchBlock | None = None
     requests: RequestCount | Count | None = None
     duration_s: Seconds | None = None
     arrivals: Arrivals | None = None
@@ -151,17 +153,18 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _one_kind_of_level(self) -> Workload:
-        kinds = {"concurrency": self.concurrency, "rate_per_s": self.rate_per_s, "trace": self.trace}
-        given = [name for name, value in kinds.items() if value is not None]
+        kinds = ("concurrency", "rate_per_s", "trace", "search")
+        given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) != 1:
             had = " and ".join(given) or "none"
-            raise ValueError(f"exactly one of `concurrency`, `rate_per_s` and `trace` is needed; there is {had}")
+            named = "exactly one of `concurrency`, `rate_per_s`, `trace` and `search`"
+            raise ValueError(f"{named} is needed; there is {had}")
         return self
 
     @model_validator(mode="after")
     def _concurrency_can_be_reached(self) -> Workload:
-        for concurrency in self.concurrency or []:
-            count = self.request_count(Level(concurrency))
+        for level in self.outermost_levels if self.closed_loop else []:
+            count, concurrency = self.request_count(level), level.concurrency or 0
             if count < concurrency:
                 raise Misfit(f"{count} requests can never be {concurrency} at once: ask for more", "requests")
         return self
@@ -169,11 +172,11 @@ class Workload(Model):
     @model_validator(mode="after")
     def _open_loop_fits(self) -> Workload:
         """What belongs to one kind of level only stands with it."""
-        if self.rate_per_s is None:
+        if not self.has_rates:
             for name in ("duration_s", "arrivals"):
                 if getattr(self, name) is not None:
                     raise Misfit("belongs to a workload with `rate_per_s`", name)
-        if self.concurrency is not None:
+        if self.closed_loop:
             return self
         if self.over_active_limit != "queue":
             raise Misfit("belongs to a workload with `concurrency`", "over_active_limit")
@@ -181,29 +184,53 @@ class Workload(Model):
             raise Misfit("depends on the concurrency, which an open loop has none of: give a number", "requests")
         if self.trace is not None and self.requests is None:
             raise Misfit("a trace needs it: how many of its entries are sent", "requests")
-        if self.rate_per_s is not None and (self.requests is None) == (self.duration_s is None):
+        if self.has_rates and (self.requests is None) == (self.duration_s is None):
             raise Misfit("a rate needs exactly one of `duration_s` and `requests`", "duration_s")
+        return self
+
+    @model_validator(mode="after")
+    def _search_can_be_judged(self) -> Workload:
+        for metric in (self.search and self.search.slo) or {}:
+            if not self.stream and not metric.startswith(("e2e_", "failure_share")):
+                raise Misfit(f"`{metric}` of the search is not known without a stream", "stream")
+            if self.output_tokens == 1 and metric.startswith("tpot_ms"):
+                raise Misfit(f"`{metric}` of the search is not defined for one output token", "output_tokens")
         return self
 
     @property
     def levels(self) -> list[Level]:
-        """In the order of the file."""
-        if self.concurrency is not None:
-            return [Level(concurrency) for concurrency in self.concurrency]
+        """Those listed, in the order of the file; none of a search."""
         if self.rate_per_s is not None:
             return [Level(rate_per_s=rate) for rate in self.rate_per_s]
-        assert self.trace is not None
-        return [Level(trace_speed=speed) for speed in self.trace.speeds]
+        if self.trace is not None:
+            return [Level(trace_speed=speed) for speed in self.trace.speeds]
+        return [Level(concurrency) for concurrency in self.concurrency or ()]
+
+    @property
+    def outermost_levels(self) -> list[Level]:
+        """Those listed, or the lowest and the highest that the search may try."""
+        if self.search is None:
+            return self.levels
+        return [self.search.question.level(bound) for bound in (self.search.minimum, self.search.maximum)]
+
+    @property
+    def closed_loop(self) -> bool:
+        return self.concurrency is not None or (self.search is not None and self.search.over == "concurrency")
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether its levels are rates of an open loop."""
+        return self.rate_per_s is not None or (self.search is not None and self.search.over == "rate_per_s")
 
     @property
     def effective_requests(self) -> RequestCount | int | None:
         """`requests` with the default of a closed loop; None where `duration_s` says how many."""
-        return RequestCount() if self.requests is None and self.concurrency is not None else self.requests
+        return RequestCount() if self.requests is None and self.closed_loop else self.requests
 
     @property
     def effective_arrivals(self) -> Arrivals | None:
         """`arrivals` with its default; None where the arrivals of a rate are not asked for."""
-        return Arrivals() if self.arrivals is None and self.rate_per_s is not None else self.arrivals
+        return Arrivals() if self.arrivals is None and self.has_rates else self.arrivals
 
     def request_count(self, level: Level) -> int:
         """How many requests the point at this level sends."""
@@ -358,6 +385,18 @@ class Scenario(Model):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
                     raise Misfit(f"no such arm: the scenario has {arms}", "workloads", index, "arms", place)
+        return self
+
+    @model_validator(mode="after")
+    def _failing_requests_are_seen(self) -> Scenario:
+        for index, workload in enumerate(self.workloads):
+            limit = ((workload.search and workload.search.slo) or {}).get("failure_share")
+            if limit is not None and 1 - self.guards.success_rate_min <= limit:
+                raise Misfit(
+                    f"a level never fails by it: guards.success_rate_min {self.guards.success_rate_min:g} voids a"
+                    " point with more failed requests than that; lower success_rate_min, or leave the limit out",
+                    *("workloads", index, "search", "slo", "failure_share"),
+                )
         return self
 
     def prewarm_requests_of(self, workload: Workload) -> int:

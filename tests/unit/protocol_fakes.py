@@ -1,14 +1,14 @@
 """A serving engine, a fleet and a target host made of plain objects, on a clock that a test owns.
 
 The engine keeps text in a device cache that a flush empties, and optionally in a host tier that none
-does. The fleet leases tickets from the real desk and writes real part files through it, one second a
+does. The fleet leases tickets from the real desk and writes real part files through it, one service time a
 request, so that everything behind the sockets is what a run uses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,16 +31,17 @@ from raybench.engines.contract import (
 )
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult
+from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
-from raybench.scenario.load import parse_scenario
+from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Arm, Scenario
 from raybench.scenario.trace import read_traces
 
@@ -78,18 +79,27 @@ class FakeEngine:
     instance: str | None = "pid-1"
     context_tokens: int | None = None
     max_running_requests: int | None = None
+    ttft_s: Callable[[int], float] = lambda streams: 0.5  # of so many streams at once
+    service_s: Callable[[int], float] = lambda streams: 1.0
+    hits_at: set[int] = field(default_factory=set)  # with so many streams, everything is a hit
     name: str = "sglang"
     prompts: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.device: set[tuple[int, ...]] = set()
         self.host: set[tuple[int, ...]] = set()
+        self.streams = 0
         self.counters = dict.fromkeys(Counters.__dataclass_fields__, 0.0)
 
     def serve(self, prompt: tuple[int, ...], output_tokens: int) -> int:
         """One request; how many of its tokens came from a cache."""
         self.prompts.append(prompt)
-        known = self.always_hit or prompt in self.device or (self.host_tier and prompt in self.host)
+        known = (
+            self.always_hit
+            or self.streams in self.hits_at
+            or prompt in self.device
+            or (self.host_tier and prompt in self.host)
+        )
         self.device.add(prompt)
         self.host.add(prompt)
         cached = len(prompt) - 1 if known else 0
@@ -205,6 +215,7 @@ class FakeFleet:
     ) -> FleetResult:
         phase = next(iter(orders.values())).phase
         self.engine.log.append(phase)
+        self.engine.streams = sum(order.slots for order in orders.values())
         self.executed.append((phase, {name: order.slots for name, order in orders.items()}))
         self.orders += orders.values()
         self._loads += phase == "load"
@@ -223,16 +234,16 @@ class FakeFleet:
             for name, order in orders.items():
                 if name == loser and rows[name]:
                     continue
-                sent = await self._one_second(name, order)
+                sent = await self._one_round(name, order)
                 rows[name] += [self._row(name, order, ticket) for ticket in sent]
                 working |= bool(sent)
-            await self.clock.sleep(1.0 if working else 0.0)
+            await self.clock.sleep(self.engine.service_s(self.engine.streams) if working else 0.0)
         summaries = [await self._store(name, orders[name], rows[name], lost=name == loser) for name in orders]
         lost = {} if loser is None else {loser: "its process is gone"}
         self._lost |= set(lost)
         return FleetResult(start, self.clock.unix_ns(), tuple(s for s in summaries if s is not None), lost)
 
-    async def _one_second(self, name: str, order: Order) -> list[int]:
+    async def _one_round(self, name: str, order: Order) -> list[int]:
         """A ticket for each slot as far as there are any, or the whole schedule, sent and answered."""
         if order.sends is not None:
             first = name not in self._scheduled
@@ -248,7 +259,7 @@ class FakeFleet:
         return sent
 
     def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
-        """Sent now, or when it is due, and answered in a second."""
+        """Sent now, or when it is due, and answered when the engine's service time is over."""
         shape = order.shape_of(ticket)
         start = int(order.windows[ticket])
         end = start + shape.input_tokens
@@ -259,6 +270,7 @@ class FakeFleet:
         if order.sends is not None:
             now += int(order.sends.due_ns[order.sends.tickets.tolist().index(ticket)])
             scheduled = now - self.late_ns
+        ended = now + round(self.engine.service_s(self.engine.streams) * NS_PER_S)
         return {
             "point_id": order.point_id,
             "attempt": order.attempt,
@@ -273,9 +285,9 @@ class FakeFleet:
             "asked_ns": now,
             "connected_ns": now,
             "sent_ns": now,
-            "first_token_ns": now + NS_PER_S // 2,
-            "last_token_ns": now + NS_PER_S,
-            "end_ns": now + NS_PER_S,
+            "first_token_ns": now + round(self.engine.ttft_s(self.engine.streams) * NS_PER_S),
+            "last_token_ns": ended,
+            "end_ns": ended,
             "outcome": "ok",
             "input_tokens_asked": shape.input_tokens,
             "output_tokens_asked": shape.output_tokens,
@@ -359,7 +371,7 @@ class Stage:
         self.corpus = load_corpus(self.scenario.corpus, self.path)
         self.run = RunDirectory(self.path / "run")
         self.run.create()
-        write_json(self.run.manifest, {"run_id": "test-run"})
+        write_json(self.run.manifest, {"run_id": "test-run", "scenario": effective(self.scenario)})
         self.host = FakeHost()
         self.controls: list[FakeControl] = []
 

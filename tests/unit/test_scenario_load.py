@@ -90,7 +90,7 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
             "    output",
             "    minimum: 4\n    output",
             "workloads[0].minimum",
-            "it belongs at `workloads[0].requests.minimum`",
+            "or `workloads[0].requests.minimum`",
         ),
         (
             '{url: "http://host:30000"}',
