@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_id
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import Http, RequestShape
-from raybench.errors import ConfigError, ConfigProblem, RaybenchError
+from raybench.errors import ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import Coordinator
@@ -157,12 +158,27 @@ class CoordinatorActor:
             if workload.trace is not None
         }
         manifest = self._run_directory.read_manifest()
+        refuse_changed_traces(manifest, traces)
         write_json(self._run_directory.manifest, {**manifest, "corpus": told, "traces": traces, "hosts": hosts})
 
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
             await asyncio.to_thread(self._files.sync)
+
+
+def refuse_changed_traces(manifest: Mapping[str, Any], traces: Mapping[str, Mapping[str, object]]) -> None:
+    """A resumed run replays what it began with. Raises RunDirectoryError naming the workload otherwise.
+
+    manifest: of the run, without `traces` when it is new. traces: by workload, `digest_input` of the file now.
+    """
+    for workload, before in manifest.get("traces", {}).items():
+        was, now = str(before["sha256"]), str(traces[workload]["sha256"])
+        if was != now:
+            raise RunDirectoryError(
+                f"the trace of {workload} has changed since the run began (sha256 {was[:12]}, now {now[:12]});"
+                " points of two traces are not one matrix: put the old file back, or start a new run"
+            )
 
 
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:
