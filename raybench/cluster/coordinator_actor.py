@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from raybench.cluster.capacity import Host, refuse_beyond
+from raybench.cluster.capacity import Host, refuse_beyond, refuse_foreign_sources
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
@@ -104,10 +104,11 @@ class CoordinatorActor:
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
             highest = max(level for workload in scenario.workloads for level in workload.concurrency)
             seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
-            fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
+            sources = scenario.load.source_addresses
+            fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns, sources)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
-            refuse_beyond(highest, [Host.of_facts(str(hello["host"]), hello["facts"]) for hello in hellos[:-1]])
+            refuse_what_hosts_cannot(scenario, hellos[:-1])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
             journal.append(
                 "fleet_ready",
@@ -152,6 +153,16 @@ class CoordinatorActor:
         while True:
             await asyncio.sleep(SYNC_S)
             await asyncio.to_thread(self._files.sync)
+
+
+def refuse_what_hosts_cannot(scenario: Scenario, hellos: list[dict[str, Any]]) -> None:
+    """What the workers say of their hosts against what the points ask. Raises ClusterError with the arithmetic."""
+    found = [(str(hello["host"]), hello["source_addresses"]) for hello in hellos]
+    refuse_foreign_sources(scenario.load.source_addresses, found)
+    hosts = [Host.of_facts(str(h["host"]), h["facts"], max(1, len(h["source_addresses"]))) for h in hellos]
+    for name, arm in scenario.arms.items():
+        levels = [level for workload in scenario.points_of(name) for level in workload.concurrency]
+        refuse_beyond(max(levels, default=1), hosts, targets=1 + len(arm.load_urls))
 
 
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:

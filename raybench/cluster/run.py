@@ -94,6 +94,7 @@ def drive(
     Raises what the coordinator could not do as the RaybenchError that it is.
     """
     targets = [arm.url or f"sim:{run_id}:{name}" for name, arm in scenario.arms.items()]
+    targets += [url for arm in scenario.arms.values() for url in arm.load_urls]
     refuse_second_run(run_id, targets, force=force)
     own = ray.get_runtime_context().get_node_id()
     node = next(node for node in live_nodes() if node.node_id == own)

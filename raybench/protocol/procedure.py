@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -141,8 +142,10 @@ class Procedure:
                 keep_chunks=self._load.keep_chunks,
                 client=self._load.client,
                 starts_per_ms=self._load.starts_per_ms,
+                source_addresses=tuple(self._load.source_addresses),
+                first_route=before,
             )
-            for worker, share in slots.items()
+            for (worker, share), before in zip(slots.items(), accumulate(slots.values(), initial=0), strict=False)
         }
         try:
             result = await self._fleet.execute(orders, offsets, self._guards.start_lead_s)

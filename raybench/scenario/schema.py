@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -152,6 +153,7 @@ class Arm(Model):
     engine: EngineName = "sglang"
     url: Url | None = None
     control_urls: list[Url] = []
+    load_urls: list[Url] = []
     sim: Sim | None = None
     route: Route | None = None
     model: str | None = None
@@ -170,6 +172,18 @@ class Arm(Model):
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
+        return self
+
+    @model_validator(mode="after")
+    def _load_urls_are_further_ones(self) -> Arm:
+        if self.load_urls and self.url is None:
+            raise Misfit("a simulated engine has one address only", "load_urls")
+        targets = [self.url, *self.load_urls]
+        for place, url in enumerate(self.load_urls):
+            if url in targets[: place + 1]:
+                raise Misfit("is listed already, and load goes to each address once", "load_urls", place)
+            if str(self.url).partition(":")[0] != url.partition(":")[0]:
+                raise Misfit("http and https cannot be mixed: they are sent by two clients", "load_urls", place)
         return self
 
     @property
@@ -275,6 +289,24 @@ class RequestLimits(Model):
     event_bytes_max: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
 
 
+def check_address(text: str) -> str:
+    """An address of a network interface, as `127.0.0.2` or `fd00::2`; no name, which could mean several."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address") from None
+
+
+def refuse_doubled(addresses: list[str]) -> list[str]:
+    """An address that is listed twice would be counted twice."""
+    if len(set(addresses)) != len(addresses):
+        raise ValueError("an address is listed twice")
+    return addresses
+
+
+IpAddress = Annotated[str, AfterValidator(check_address), Words("an IP address such as 10.0.0.5")]
+
+
 def check_client_nodes(nodes: int | None, least: int | None) -> None:
     """The least number of client nodes to go on with cannot exceed the number that is asked."""
     if nodes is not None and least is not None and least > nodes:
@@ -287,7 +319,8 @@ class Load(Model):
     client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
     these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
     one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
-    through aiohttp also where the cheaper client could.
+    through aiohttp also where the cheaper client could. source_addresses: a node sends from those that are
+    its own; each has its own range of local ports.
     """
 
     client_nodes: Count | None = None
@@ -295,6 +328,7 @@ class Load(Model):
     workers_per_node: Count | Literal["auto"] = "auto"
     starts_per_ms: Count = 8
     client: Literal["auto", "plain"] = "auto"
+    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.cluster.capacity import OWN_FILES, SPARE_PORTS, Host, refuse_beyond
+from raybench.cluster.capacity import OWN_FILES, SPARE_PORTS, Host, refuse_beyond, refuse_foreign_sources
 from raybench.deploy.facts import host_facts
 from raybench.errors import ClusterError
 
@@ -19,7 +19,9 @@ def test_one_stream_more_than_the_open_files_allow_is_refused_with_the_arithmeti
 def test_more_workers_share_the_handles_but_not_the_ports_of_a_host() -> None:
     host = Host("a", 600 + OWN_FILES, 1000 + SPARE_PORTS)
     refuse_beyond(1000, [host, host])
-    with pytest.raises(ClusterError, match="1100 streams from a exceed its 1512 local ports"):
+    with pytest.raises(
+        ClusterError, match=r"1100 streams from a .*\(1512 - 512 kept free\) x 1 source address x 1 target = 1000"
+    ):
         refuse_beyond(1100, [host, host])
     refuse_beyond(1100, [host, Host("b", None, None)])
 
@@ -32,3 +34,24 @@ def test_the_facts_of_this_host_are_understood() -> None:
     host = Host.of_facts("here", host_facts())
     assert host.local_ports is None or host.local_ports > 1000
     assert host.open_files_max is None or host.open_files_max > 0
+
+
+def test_each_pair_of_a_source_address_and_a_target_has_its_own_ports() -> None:
+    host = Host("a", None, 28_232, sources=2)
+    refuse_beyond(100_000, [host], targets=2)
+    with pytest.raises(ClusterError, match="x 2 source addresses x 1 target = 55440"):
+        refuse_beyond(100_000, [host])
+
+
+def test_the_streams_that_a_host_can_hold_are_what_is_not_refused() -> None:
+    host = Host("a", 1000 + OWN_FILES, 1500 + SPARE_PORTS)
+    assert host.streams_max(1, 1) == 1000
+    assert host.streams_max(2, 1) == 1500
+    assert Host("a", None, None).streams_max(1, 1) is None
+
+
+def test_every_host_has_a_source_address_and_every_address_a_host() -> None:
+    refuse_foreign_sources([], [("a", []), ("b", [])])
+    refuse_foreign_sources(["10.0.0.1", "10.0.0.2"], [("a", ["10.0.0.1"]), ("b", ["10.0.0.2"])])
+    with pytest.raises(ClusterError, match=r"10\.0\.0\.9: no address of any client host; b has none of them"):
+        refuse_foreign_sources(["10.0.0.1", "10.0.0.9"], [("a", ["10.0.0.1"]), ("b", [])])
