@@ -29,6 +29,7 @@ from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import stored_rooflines
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.schema import Scenario
 
@@ -131,6 +132,7 @@ class CoordinatorActor:
                 desk=self._desk,
                 make_control=make_control,
                 clock=self._clock,
+                rooflines=stored_rooflines(run.path.parent, {str(hello["host"]) for hello in hellos[:-1]}),
             )
             outcome = await self._coordinator.run()
         except RaybenchError as error:

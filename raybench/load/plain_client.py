@@ -100,6 +100,10 @@ class PlainClient:
         for session in (*self._sessions.values(), *self._fresh.values()):
             await session.close()
 
+    def unread(self) -> list[int]:
+        """Not known: aiohttp keeps its sockets to itself."""
+        return []
+
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end.
 

@@ -11,7 +11,10 @@ Source of the framing: RFC 9112, sections 6 and 7. Whatever does not fit is a Wi
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
+import sys
+import termios
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -64,6 +67,7 @@ class Wire(asyncio.Protocol):
     __slots__ = (
         "_at_chunk",
         "_buffer",
+        "_fd",
         "_framing",
         "_left",
         "_now",
@@ -81,6 +85,7 @@ class Wire(asyncio.Protocol):
         self._framing = _IDLE
         self._buffer = b""
         self._left = 0
+        self._fd = -1
         self._at_chunk = False  # a chunk of a good response begins with the next byte
         self.closed = False
         self.connect_ns = 0
@@ -91,6 +96,7 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # Told as soon as anything waits in the process, so that "sent" means the kernel has it all.
         self._transport.set_write_buffer_limits(high=0)
+        self._fd = self._transport.get_extra_info("socket").fileno()
 
     def request(self, head: bytes, payload: bytes, response: Response) -> None:
         """Send one request. `response` gets `sent_ns` when the kernel has taken all of it."""
@@ -104,6 +110,12 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._response is not None and self._response.sent_ns is None:
             self._response.sent_ns = self._now()
+
+    def unread_bytes(self) -> int:
+        """Bytes that have come and that nobody has read yet; 0 for a closed connection."""
+        if self.closed:
+            return 0
+        return int.from_bytes(fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def data_received(self, data: bytes) -> None:
         stamp_ns = self._now()

@@ -49,8 +49,11 @@ class Desk(Protocol):
 class Health(Protocol):
     """Measures this process while it works (`monitors.host.WorkerHealth`)."""
 
-    async def watch(self) -> None:
-        """Until cancelled."""
+    async def watch(self, unread: Callable[[], list[int]]) -> None:
+        """Until cancelled. unread: looks into the receive queues (`load.client.Client.unread`)."""
+
+    def started(self, late_ns: int) -> None:
+        """A send of the start began so long after its due time."""
 
     def row(
         self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
@@ -185,7 +188,7 @@ class _Shift:
         await self._ship(self._health_encoder.start(), HEALTH)
         stop = asyncio.Event()
         flusher = asyncio.ensure_future(self._flush_until(stop))
-        watch = asyncio.ensure_future(self._health.watch())
+        watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
         try:
             with no_garbage_collection():
                 cancelled = await self._send_all(start_unix_ns, flusher)
@@ -218,8 +221,10 @@ class _Shift:
         """
         per_ms = self._order.starts_per_ms
         while len(self._slots) < self._order.slots:
-            due = int((self._clock.unix_ns() - start_unix_ns) / 1e6 * per_ms) + per_ms
-            for _ in range(len(self._slots), min(due, self._order.slots)):
+            since_ns = self._clock.unix_ns() - start_unix_ns
+            due = int(since_ns / 1e6 * per_ms) + per_ms
+            for number in range(len(self._slots), min(due, self._order.slots)):
+                self._health.started(since_ns - number * 1_000_000 // per_ms)
                 self._slots.append(asyncio.ensure_future(self._slot()))
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)
