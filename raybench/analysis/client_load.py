@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,6 +53,14 @@ def _tokens_per_s_peak(rows: pa.Table) -> float | None:
     stamps = pc.list_flatten(kept["chunk_ns"]).to_numpy()
     if not stamps.size:
         return None
-    tokens = pc.list_flatten(kept["chunk_tokens"]).to_numpy()
     seconds = (stamps - stamps.min()) // NS_PER_S
-    return float(np.bincount(seconds, weights=tokens).max())
+    return float(np.bincount(seconds, weights=_tokens(kept)).max())
+
+
+def _tokens(rows: pa.Table) -> npt.NDArray[np.float64]:
+    """Tokens of each chunk; where the server did not count them, each chunk's even share of its answer's."""
+    chunks = pc.list_value_length(rows["chunk_ns"]).to_numpy()
+    answered = pc.add(pc.fill_null(rows["output_tokens"], 0), pc.fill_null(rows["partial_output_tokens"], 0))
+    shares = np.repeat(answered.to_numpy() / np.maximum(chunks, 1), chunks)
+    counted = pc.list_flatten(rows["chunk_tokens"]).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return np.where(np.isnan(counted), shares, counted)

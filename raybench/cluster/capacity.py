@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.errors import ClusterError
 from raybench.load.leases import split_slots
@@ -47,6 +47,12 @@ class Host:
         if self.local_ports is not None:
             limits.append(max(0, self.ports(targets)))
         return min(limits, default=None)
+
+    def narrowest(self, workers: int, targets: int) -> str:
+        """Which of the two limits `streams_max` comes from."""
+        without_ports = replace(self, local_ports=None)
+        same = self.streams_max(workers, targets) == without_ports.streams_max(workers, targets)
+        return "file handles" if same else "local ports"
 
     def ports(self, targets: int) -> int:
         """Local ports that streams may take, over all pairs of a source address and a target."""

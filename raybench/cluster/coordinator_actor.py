@@ -23,6 +23,7 @@ from raybench.engines.contract import Http, RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RaybenchError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
+from raybench.protocol.client_checks import expected_load, streams_by_host
 from raybench.protocol.coordinator import Coordinator, History, Outcome
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.progress import Snapshot
@@ -51,6 +52,7 @@ class CoordinatorActor:
         self._desk = OrderDesk(self._run_directory, self._files, self._clock)
         self._coordinator: Coordinator | None = None
         self._task: asyncio.Task[Outcome] | None = None
+        self._notes: list[str] = []
 
     async def describe(self) -> dict[str, object]:
         """Who is running what, for a second run that wants the same target."""
@@ -77,6 +79,10 @@ class CoordinatorActor:
 
     async def snapshot(self) -> Snapshot | None:
         return None if self._coordinator is None else self._coordinator.progress.snapshot()
+
+    async def notes(self) -> list[str]:
+        """What to tell the user of the fleet; complete once there is a snapshot."""
+        return self._notes
 
     async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
         return await self._desk.lease(worker, point_id, attempt, phase, free_slots)
@@ -111,12 +117,15 @@ class CoordinatorActor:
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
             refuse_what_hosts_cannot(scenario, hellos[:-1])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
+            rooflines = stored_rooflines(run.path.parent, {str(hello["host"]) for hello in hellos[:-1]})
+            streams = streams_by_host(highest, [str(hello["host"]) for hello in hellos[:-1]])
+            self._notes = [*layout.notes, *expected_load(streams, rooflines)]
             journal.append(
                 "fleet_ready",
                 workers=[_without_facts(hello) for hello in hellos[:-1]],
                 target_host=_without_facts(hellos[-1]),
                 clients=[node.title for node in layout.clients],
-                notes=list(layout.notes),
+                notes=self._notes,
             )
             self._coordinator = Coordinator(
                 scenario=scenario,
@@ -132,7 +141,7 @@ class CoordinatorActor:
                 desk=self._desk,
                 make_control=make_control,
                 clock=self._clock,
-                rooflines=stored_rooflines(run.path.parent, {str(hello["host"]) for hello in hellos[:-1]}),
+                rooflines=rooflines,
             )
             outcome = await self._coordinator.run()
         except RaybenchError as error:

@@ -39,8 +39,7 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
     """
     corpus = None if base is None else _corpus_to_take(scenario, base)
     if ship_source:
-        ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-        shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
+        stage_source(folder)
     if corpus is not None:
         path = f"{CORPUS_FOLDER}/{corpus.name}"
         scenario = scenario.model_copy(update={"corpus": scenario.corpus.model_copy(update={"path": path})})
@@ -52,6 +51,12 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
     if corpus is not None:
         _copy(corpus, folder / CORPUS_FOLDER)
     return Package(folder, SCENARIO_FILE, sum(sizes.values()))
+
+
+def stage_source(folder: Path) -> None:
+    """Copy this installation's own source, so that the nodes need raybench's dependencies only."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
 
 
 def _refuse_too_large(sizes: Mapping[str, int], bytes_max: int) -> None:

@@ -217,11 +217,12 @@ class _Shift:
         """Start the slots at the order's rate, then wait for all of them.
 
         A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
-        answers would be stamped late.
+        answers would be stamped late. A worker that is ready late begins its ramp then, and does not catch up.
         """
         per_ms = self._order.starts_per_ms
+        begin_ns = max(start_unix_ns, self._clock.unix_ns())
         while len(self._slots) < self._order.slots:
-            since_ns = self._clock.unix_ns() - start_unix_ns
+            since_ns = self._clock.unix_ns() - begin_ns
             due = int(since_ns / 1e6 * per_ms) + per_ms
             for number in range(len(self._slots), min(due, self._order.slots)):
                 self._health.started(since_ns - number * 1_000_000 // per_ms)

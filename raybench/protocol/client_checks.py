@@ -6,14 +6,17 @@ from being late. Codes `client_busy` and `client_saturated` mean the same of a w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis.client_load import NodeLoad
+from raybench.load.leases import split_slots
 from raybench.protocol.findings import Finding, Severity
 from raybench.records.roofline import BUSY_SHARE, Roofline
+from raybench.scenario.plan import Plan
 
 #: Shares of one core, over the load, from which a worker is told of, and from which its stamps are not believed.
 CPU_BUSY, CPU_SATURATED = 0.7, 0.95
@@ -81,6 +84,51 @@ def check_rooflines(loads: Mapping[str, NodeLoad], rooflines: Mapping[str, Roofl
             {"host": host, "in_flight_peak": load.in_flight_peak, "tokens_per_s_peak": load.tokens_per_s_peak}
             | {f"{name}_share": value for name, value in shares.items()},
         )
+
+
+def streams_by_host(concurrency: int, hosts: Sequence[str]) -> dict[str, int]:
+    """How many streams each client host gets. hosts: that of each worker, in order."""
+    streams: Counter[str] = Counter()
+    for host, share in zip(hosts, split_slots(concurrency, len(hosts)), strict=True):
+        streams[host] += share
+    return dict(streams)
+
+
+def expected_load(streams: Mapping[str, int], rooflines: Mapping[str, Roofline]) -> list[str]:
+    """What is too much for a host before anything is sent, with the arithmetic and the way out.
+
+    How fast streams will bring tokens is the server's secret until then, so only their number is compared.
+    """
+    warnings = []
+    for host, count in sorted(streams.items()):
+        known = rooflines.get(host)
+        if known is None or not known.streams or count <= BUSY_SHARE * known.streams:
+            continue
+        share = count / known.streams
+        end = "its points would be void" if share > 1 else f"above {BUSY_SHARE:.0%} a point gets a warning"
+        warnings.append(
+            f"{host} is to carry {count:,} streams, {share:.0%} of the {known.streams:,} that it was measured to"
+            f" carry (limited by {known.streams_limited_by}): {end}; use more client nodes, or fewer streams"
+        )
+    return warnings
+
+
+def expected_loads(plan: Plan, rooflines: Mapping[str, Roofline], nodes: int | None) -> dict[str, list[str]]:
+    """`expected_load` of all points, by id. nodes: how many hosts send; None = as many as have a roofline.
+
+    Which hosts they will be is not known before a run, so the weakest are taken.
+    """
+    weakest = sorted(
+        (host for host in rooflines if rooflines[host].streams), key=lambda h: rooflines[h].streams or 0
+    )
+    hosts = weakest[:nodes] if nodes is not None else weakest
+    unknown = [f"host {number}" for number in range(len(hosts), nodes or 0)]
+    found = {
+        point.point_id: expected_load(streams_by_host(point.concurrency, [*hosts, *unknown]), rooflines)
+        for point in plan.measured
+        if hosts
+    }
+    return {point_id: warnings for point_id, warnings in found.items() if warnings}
 
 
 def _told(load: NodeLoad) -> str:

@@ -25,8 +25,8 @@ class Step:
     """One load of the probe. kind: `tokens_per_s` or `streams`, which of the two it drives up.
 
     tokens_per_s: read by the client while all streams were under way. Errors in ms: the client's stamps
-    minus the null server's, both of one clock. CPU: shares of one core (workers: the busiest; server: the
-    busiest of its processes), and of all cores (node), over the same time. limited_by: None = it was carried.
+    minus the null server's, both of one clock. CPU: of one core (worker, server: the busiest of each), and
+    of all cores (servers, the whole node, and others: neither workers nor servers). limited_by: None = carried.
     """
 
     kind: str
@@ -42,6 +42,7 @@ class Step:
     server_cpu_share: float | None
     servers_node_share: float | None
     node_cpu_share: float | None
+    others_node_share: float | None
     limited_by: str | None
 
 
@@ -74,6 +75,11 @@ class Roofline:
         """The step that made the number: the largest of its kind that was carried."""
         carried = [step for step in self.steps if step.kind == kind and step.limited_by is None]
         return max(carried, key=lambda step: step.streams, default=None)
+
+    @property
+    def others_node_share(self) -> float:
+        """The most CPU that other work on the host took, of all its cores, as far as it is known."""
+        return max((step.others_node_share or 0.0 for step in self.steps), default=0.0)
 
     def shares(self, streams: int, tokens_per_s: float | None) -> dict[str, float]:
         """How much of it a load is, by what is known on both sides."""

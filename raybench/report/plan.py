@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
+from raybench.records.roofline import Roofline
 from raybench.report import numbers
 from raybench.scenario.plan import Plan, Point
 from raybench.scenario.schema import Limits
@@ -33,6 +34,19 @@ def print_plan(plan: Plan, limits: Mapping[str, Limits], corpus_need: Mapping[st
                 )
         console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
     console.print(f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped", highlight=False)
+
+
+def print_clients(rooflines: Mapping[str, Roofline], warnings: Mapping[str, list[str]], console: Console) -> None:
+    """What the client hosts can carry, and which points are too much. warnings: by point id."""
+    if not rooflines:
+        text = "clients: no roofline is stored; `raybench roofline` measures what they can carry"
+        console.print(text, highlight=False, soft_wrap=True)
+    for roofline in rooflines.values():
+        console.print(f"client {roofline.host}: {roofline.told()}", highlight=False, markup=False, soft_wrap=True)
+    for point_id, texts in warnings.items():
+        for text in texts:
+            line = f"warning: {point_id}: {text}"
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def limits_line(limits: Limits) -> str:

@@ -14,16 +14,19 @@ SCHEMA = pa.schema(
         ("end_unix_ns", pa.int64()),
         ("chunk_ns", pa.list_(pa.int64())),
         ("chunk_tokens", pa.list_(pa.int32())),
+        ("output_tokens", pa.int64()),
+        ("partial_output_tokens", pa.int64()),
     ]
 )
 WRITERS = {"w0": Writer("a", "wire"), "w1": Writer("a", "wire"), "w2": Writer("b", "plain")}
 
 
-def row(worker: str, sent: float | None, end: float, chunks: dict[float, int] | None) -> dict[str, object]:
+def row(worker: str, sent: float | None, end: float, chunks: dict[float, int | None] | None) -> dict[str, object]:
     stamps = None if chunks is None else [int(at * S) for at in chunks]
     tokens = None if chunks is None else list(chunks.values())
     at = None if sent is None else int(sent * S)
-    return dict(zip(SCHEMA.names, (worker, at, int(end * S), stamps, tokens), strict=True))
+    answered = None if chunks is None else sum(2 if count is None else count for count in chunks.values())
+    return dict(zip(SCHEMA.names, (worker, at, int(end * S), stamps, tokens, answered, None), strict=True))
 
 
 def loads(*rows: dict[str, object]) -> dict[str, NodeLoad]:
@@ -47,3 +50,8 @@ def test_without_chunks_the_tokens_are_unknown_and_the_streams_are_not() -> None
 
 def test_what_was_never_sent_was_carried_by_nobody() -> None:
     assert loads(row("w0", None, 3, None)) == {}
+
+
+def test_chunks_that_nobody_counted_share_the_tokens_of_their_answer() -> None:
+    uncounted = {0.0: None, 0.1: None, 5.0: None}
+    assert loads(row("w0", 0, 9, uncounted), row("w1", 0, 9, {0.5: 1}))["a"].tokens_per_s_peak == 2 + 2 + 1

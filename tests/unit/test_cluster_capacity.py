@@ -48,6 +48,7 @@ def test_the_streams_that_a_host_can_hold_are_what_is_not_refused() -> None:
     assert host.streams_max(1, 1) == 1000
     assert host.streams_max(2, 1) == 1500
     assert Host("a", None, None).streams_max(1, 1) is None
+    assert (host.narrowest(1, 1), host.narrowest(2, 1)) == ("file handles", "local ports")
 
 
 def test_every_host_has_a_source_address_and_every_address_a_host() -> None:

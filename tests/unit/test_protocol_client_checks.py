@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
 from raybench.analysis.client_load import NodeLoad
-from raybench.protocol.client_checks import check_rooflines, check_workers_health
+from raybench.protocol.client_checks import (
+    check_rooflines,
+    check_workers_health,
+    expected_load,
+    expected_loads,
+    streams_by_host,
+)
 from raybench.protocol.findings import Finding
 from raybench.records.roofline import Roofline
 from raybench.records.schema import WORKER
+from raybench.scenario.plan import Plan, Point
 
 
 def health(**columns: float | None) -> pa.Table:
@@ -112,3 +121,37 @@ def test_the_roofline_of_another_client_says_nothing() -> None:
 
 def test_what_could_not_be_measured_judges_nothing() -> None:
     assert of_load(10_000, 1e6, roofline(streams=None, tokens_per_s=None)) == []
+
+
+# Before anything is sent
+
+
+def test_streams_are_spread_over_the_hosts_of_the_workers() -> None:
+    assert streams_by_host(10, ["a", "a", "b"]) == {"a": 7, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("streams", "words"),
+    [(700, None), (701, "701 streams, 70% of the 1,000"), (1500, "150% of the 1,000 .*points would be void")],
+)
+def test_too_many_streams_for_a_host_are_told_before_the_run(streams: int, words: str | None) -> None:
+    told = expected_load({"a": streams, "never measured": 10**6}, {"a": roofline()})
+    assert len(told) == (words is not None)
+    if words is not None:
+        assert re.search(words, told[0])
+        assert "limited by client CPU" in told[0]
+        assert "use more client nodes" in told[0]
+
+
+def plan(*levels: int) -> Plan:
+    points = [Point(f"arm/w/c{level}", "arm", "w", level, level, 16, 16, None, None, None) for level in levels]
+    return Plan(tuple(points), {})
+
+
+def test_the_plan_names_the_points_that_are_too_much() -> None:
+    stored = {"a": roofline(), "b": roofline(host="b", streams=400)}
+    assert list(expected_loads(plan(500, 600, 2000), stored, None)) == ["arm/w/c600", "arm/w/c2000"]
+    assert list(expected_loads(plan(500, 600, 2000), stored, 1)) == ["arm/w/c500", "arm/w/c600", "arm/w/c2000"]
+    # Two more hosts that were never measured take their share.
+    assert list(expected_loads(plan(1000), stored, 4)) == []
+    assert expected_loads(plan(10**6), {}, None) == {}

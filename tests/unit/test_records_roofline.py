@@ -11,7 +11,7 @@ from test_protocol_client_checks import roofline
 from raybench.errors import RunDirectoryError
 from raybench.records.roofline import Step, store_roofline, stored_rooflines
 
-STEP = Step("streams", 64, 1000, 1, 64.0, 0.1, 0.2, 0.3, 0.4, 0.1, 0.1, 0.05, 0.2, None)
+STEP = Step("streams", 64, 1000, 1, 64.0, 0.1, 0.2, 0.3, 0.4, 0.1, 0.1, 0.05, 0.2, 0.0, None)
 
 
 def test_what_was_stored_comes_back_by_host(tmp_path: Path) -> None:
