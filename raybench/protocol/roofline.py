@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -207,7 +208,6 @@ class Probe:
         peak = in_flight(
             rows["sent_unix_ns"].drop_null().to_numpy(), rows["end_unix_ns"].drop_null().to_numpy()
         ).peak
-        complete = not result.lost and rows["outcome"].to_pylist().count("ok") == streams == peak
         server_cpu = [one["cpu_share"] for one in told if one["cpu_share"] is not None]
         servers = sum(server_cpu) / self._cores if server_cpu else None
         node = max((one["node_cpu_share"] for one in told if one["node_cpu_share"] is not None), default=None)
@@ -232,9 +232,8 @@ class Probe:
             others_node_share=others,
             limited_by=None,
         )
-        if not complete or errors.unmatched:
-            return replace(step, limited_by="requests failed")
-        return replace(step, limited_by=limit_of(step, self._settings.stamp_error_ms_max))
+        wrong = _incomplete(rows["error_class"].drop_null().to_pylist(), result, errors.unmatched, peak == streams)
+        return replace(step, limited_by=wrong or limit_of(step, self._settings.stamp_error_ms_max))
 
     def _worker_cpu(self, order: Order, errors: StampErrors) -> list[float]:
         """Each worker's share of a core while all streams were under way."""
@@ -247,6 +246,18 @@ class Probe:
             if begin < row["sample_ns"] <= end and row["cpu_share"] is not None:
                 shares.setdefault(row["worker"], []).append(row["cpu_share"])
         return [sum(values) / len(values) for values in shares.values()]
+
+
+def _incomplete(failed: list[str], result: FleetResult, unmatched: int, all_at_once: bool) -> str | None:
+    """Why a step is no measurement at all; None when it is one. failed: error class of each failed request."""
+    if result.lost:
+        return "a worker was lost"
+    if failed:
+        error_class, count = Counter(failed).most_common(1)[0]
+        return f"requests failed ({error_class}: {count})"
+    if not all_at_once:
+        return "streams ended before all had begun"
+    return f"tokens missing in {unmatched} streams" if unmatched else None
 
 
 def limit_of(step: Step, error_ms_max: float) -> str | None:
