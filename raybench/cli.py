@@ -193,8 +193,7 @@ def roofline(
         auth.for_cluster(None if spec is None else spec.token_env)
     elif "RAY_ADDRESS" not in os.environ:
         auth.for_own_ray()
-    from raybench.driver import RooflineRequest
-    from raybench.protocol.roofline import QUICK, Effort, Settings
+    from raybench.protocol.roofline import QUICK, Effort, RooflineRequest, Settings
 
     request = RooflineRequest(
         runs_dir=runs_dir.expanduser().resolve(),

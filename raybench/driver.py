@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from raybench.analysis.merge import merge
 from raybench.cluster.events import EVENTS_VARIABLE, event_line
-from raybench.cluster.roofline import WorkersPerNode, choose_nodes, measure_nodes
+from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import OnNote, OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
 from raybench.engines import ENGINES
 from raybench.errors import EXIT_OK, RaybenchError, TargetError
@@ -23,15 +23,14 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import Outcome, limits_of
 from raybench.protocol.progress import Snapshot
-from raybench.protocol.roofline import Settings
+from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
-from raybench.records.rundir import RunDirectory
-from raybench.records.strict_json import to_json
+from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
 from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Limits, Placement, Scenario
+from raybench.scenario.schema import Limits, Scenario
 
 OnStep = Callable[[str, Step], None]
 OnRoofline = Callable[[Roofline], None]
@@ -120,17 +119,6 @@ def _say(kind: str, **fields: object) -> None:
     print(event_line(kind, **fields), flush=True)
 
 
-@dataclass(frozen=True)
-class RooflineRequest:
-    """What the user asked `roofline` to measure. nodes: hosts or addresses; empty = all that may carry load."""
-
-    runs_dir: Path
-    placement: Placement
-    nodes: tuple[str, ...]
-    workers_per_node: WorkersPerNode
-    settings: Settings
-
-
 def roofline_here(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> None:
     """Measure nodes of the current Ray (or of one of our own) and store each result in `runs_dir`."""
 
@@ -147,21 +135,14 @@ def measure_rooflines(request: RooflineRequest, console: Console, progress: Cons
     """`raybench roofline` inside a Ray: measure, store, show; the exit code."""
     if os.environ.get(EVENTS_VARIABLE):
         return _rooflines_for_submitter(request)
+    make_writable(request.runs_dir)
     found: list[Roofline] = []
     progress.print(f"measuring, {request.settings.effort.told()}", style="dim")
     try:
         roofline_here(request, lambda host, step: print_step(host, step, progress), found.append)
     finally:
-        show_rooflines(found, console, as_json=as_json)
+        print_rooflines(found, console, as_json=as_json)
     return EXIT_OK
-
-
-def show_rooflines(found: list[Roofline], console: Console, *, as_json: bool) -> None:
-    """The table, or one JSON object by host."""
-    if as_json:
-        print(to_json({one.host: one.as_record() for one in found}, indent=2))
-    elif found:
-        print_rooflines(found, console)
 
 
 def _rooflines_for_submitter(request: RooflineRequest) -> int:

@@ -23,7 +23,6 @@ from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
 from raybench.cluster.package import stage, stage_source
 from raybench.cluster.spec import PACKAGE_BYTES_MAX, ClusterSpec
-from raybench.driver import RooflineRequest, show_rooflines
 from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_NOT_ALL_VALID,
@@ -33,11 +32,11 @@ from raybench.errors import (
     ConfigProblem,
     RunDirectoryError,
 )
-from raybench.protocol.roofline import QUICK
+from raybench.protocol.roofline import QUICK, RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
-from raybench.records.rundir import RunDirectory
+from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
-from raybench.report.roofline import print_step
+from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Placement, Scenario
@@ -106,7 +105,7 @@ def submit_run(request: Request, console: Console) -> int:
             ),
         )
     local = request.job_api is None
-    _make_writable(request.runs_dir)
+    make_writable(request.runs_dir)
     ray_or_not: AbstractContextManager[str] = local_ray() if local else nullcontext(str(request.job_api))
     if local:
         console.print("starting a local Ray", style="dim")
@@ -127,18 +126,6 @@ def _proxy(spec: ClusterSpec | None) -> dict[str, Any]:
     if spec is None:
         return {}
     return {"headers": dict(spec.headers), "verify": spec.tls.ca_file or spec.tls.verify}
-
-
-def _make_writable(runs_dir: Path) -> None:
-    """Raises RunDirectoryError now rather than after the cluster is up."""
-    try:
-        runs_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=runs_dir):
-            pass
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{runs_dir}: cannot be written ({error.strerror}); name another folder with --runs-dir"
-        ) from None
 
 
 def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
@@ -280,7 +267,7 @@ def submit_rooflines(
         elif event["kind"] == "error":
             errors.append(event)
 
-    _make_writable(request.runs_dir)
+    make_writable(request.runs_dir)
     with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
         client = jobs.connect(spec.address if spec is not None else str(address), **_proxy(spec))
         if spec is None or spec.package.ship:
@@ -300,7 +287,7 @@ def submit_rooflines(
         except KeyboardInterrupt:
             jobs.stop(client, job)
             raise
-    show_rooflines(found, console, as_json=as_json)
+    print_rooflines(found, console, as_json=as_json)
     if not found and not errors:
         errors.append(_unexplained_end(status, said))
     for error in errors:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
@@ -31,7 +31,7 @@ from raybench.errors import ClusterError, RaybenchError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.roofline import FIRST_STREAMS, Ladder, Probe, Settings
+from raybench.protocol.roofline import FIRST_STREAMS, Ladder, Probe, Settings, WorkersPerNode
 from raybench.records.clock import AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline, Step
@@ -44,8 +44,6 @@ START_TIMEOUT_S = 60.0
 STREAMS_MAX = 65_536
 #: One null server for so many cores: a stream costs it about what it costs a worker.
 CORES_PER_SERVER = 2
-
-WorkersPerNode = int | Literal["auto"]
 
 
 class RooflineActor:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -32,7 +33,7 @@ from raybench.protocol.evidence import load_requests
 from raybench.protocol.fleet import FleetResult, LoadFleet
 from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.schema import RequestLimits
+from raybench.scenario.schema import Placement, RequestLimits
 
 TOKENS_GAP_MS, STREAMS_GAP_MS = 20, 1000
 FIRST_STREAMS = {"tokens_per_s": 64, "streams": 256}
@@ -47,6 +48,8 @@ CORE_FULL, NODE_FULL = 0.85, 0.95
 OTHERS_BUSY = 0.2
 TRUTH_TIMEOUT_S = 60.0
 EMPTY = History({}, {}, {})
+
+WorkersPerNode = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,17 @@ class Settings:
     stamp_error_ms_max: float = 25.0
     client: str = "auto"
     effort: Effort = Effort()
+
+
+@dataclass(frozen=True)
+class RooflineRequest:
+    """What the user asked to be measured. nodes: hosts or addresses; empty = all that may carry load."""
+
+    runs_dir: Path
+    placement: Placement
+    nodes: tuple[str, ...]
+    workers_per_node: WorkersPerNode
+    settings: Settings
 
 
 class Ladder:

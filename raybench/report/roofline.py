@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raybench.records.roofline import Roofline, Step
+from raybench.records.strict_json import to_json
 
 #: Share of all cores that other work may take without a word.
 OTHERS_TOLD = 0.1
@@ -29,12 +30,20 @@ def print_step(host: str, step: Step, console: Console) -> None:
     console.print(step_line(host, step), style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
-def print_rooflines(rooflines: Sequence[Roofline], console: Console) -> None:
-    """One line a host and number: what was carried, with the errors at that load, and what stopped it."""
+def print_rooflines(rooflines: Sequence[Roofline], console: Console, *, as_json: bool) -> None:
+    """One line a host and number: what was carried, with the errors at that load, and what stopped it.
+
+    As JSON: one object on stdout, all steps by host.
+    """
+    if as_json:
+        print(to_json({one.host: one.as_record() for one in rooflines}, indent=2))
+        return
+    if not rooflines:
+        return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     table.add_column("host", overflow="fold")
-    for name in ("carries", "TTFT err P50", "P99", "gap P99", "workers", "cores"):
-        table.add_column(name, justify="right")
+    for name in ("carries", "TTFT err P50", "P99", "gap P99", "workers"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limited by", overflow="fold")
     for roofline in rooflines:
         for cells in rows(roofline):
@@ -43,7 +52,8 @@ def print_rooflines(rooflines: Sequence[Roofline], console: Console) -> None:
     for roofline in rooflines:
         shares = [step.servers_node_share for step in roofline.steps if step.servers_node_share is not None]
         share = f"up to {max(shares):.0%}" if shares else "not known"
-        limit = f"stamp error limit {roofline.stamp_error_ms_max:g} ms at P99, client {roofline.client}"
+        limit = f"{roofline.cores} cores, client {roofline.client}, errors in ms, stamp error limit"
+        limit += f" {roofline.stamp_error_ms_max:g} at P99"
         line = f"{roofline.host}: {limit}; {LOWER_BOUND.format(share=share)}"
         console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
         if roofline.others_node_share > OTHERS_TOLD:
@@ -55,17 +65,14 @@ def print_rooflines(rooflines: Sequence[Roofline], console: Console) -> None:
 
 
 def rows(roofline: Roofline) -> list[tuple[str, ...]]:
-    """Cells of a host's two lines; errors are those of the largest step that was carried."""
+    """Cells of a host's two lines; errors, in ms, are those of the largest step that was carried."""
     streams = "none" if roofline.streams is None else f"{roofline.streams:,} streams"
     tokens = "none" if roofline.tokens_per_s is None else f"{roofline.tokens_per_s:,.0f} tok/s"
     lines = (
         ("streams", roofline.host, streams, roofline.streams_limited_by),
         ("tokens_per_s", "", tokens, roofline.tokens_limited_by),
     )
-    return [
-        (host, carries, *_errors(roofline.best(kind)), str(roofline.cores), by)
-        for kind, host, carries, by in lines
-    ]
+    return [(host, carries, *_errors(roofline.best(kind)), by) for kind, host, carries, by in lines]
 
 
 def _errors(step: Step | None) -> tuple[str, ...]:

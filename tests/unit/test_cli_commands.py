@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from protocol_fakes import scenario
+from test_protocol_client_checks import roofline
 
 import raybench
 from raybench.cli import app, main
+from raybench.records.roofline import store_roofline
 from raybench.scenario.load import effective
 
 ROOT = Path(__file__).parents[2]
@@ -328,3 +330,42 @@ def test_report_merge_plan_and_check_load_no_ray(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("with_processes")
 def test_help_loads_nothing_heavy() -> None:
     assert not {"ray", "aiohttp", "pyarrow", "numpy", "pydantic"} & loaded_by(["--help"])
+
+
+# The client hosts
+
+
+def test_plan_warns_of_points_above_the_stored_roofline(cli: Cli, tmp_path: Path) -> None:
+    code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 0
+    assert "no roofline is stored; `raybench roofline` measures" in out
+    store_roofline(tmp_path, roofline(host="client-1", streams=20))
+    code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 0
+    assert "client client-1: 20 streams, 40,000 tokens/s" in out
+    assert "warning: small/1k-128/c24: client-1 is to carry 24 streams, 120% of the 20" in out
+    assert "small/1k-128/c4:" not in out
+
+
+def test_plan_names_a_damaged_roofline(cli: Cli, tmp_path: Path) -> None:
+    store_roofline(tmp_path, roofline(host="client-1")).write_text("{}")
+    code, _, err = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 2
+    assert "client-1.json: not a roofline of this version of raybench" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--client", "fast"], "no such client; got: fast; allowed: auto or plain"),
+        (["--cluster", ROOT / "clusters" / "two-node.yaml", "--address", "http://h:1"], "name two clusters"),
+        (["--workers", "0"], "--workers"),
+        (["--error-ms", "0"], "--error-ms"),
+    ],
+)
+def test_roofline_refuses_wrong_options_before_anything_is_started(
+    cli: Cli, arguments: list[object], words: str
+) -> None:
+    code, _, err = cli("roofline", *arguments)
+    assert code == 2
+    assert words in err
