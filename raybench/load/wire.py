@@ -67,7 +67,6 @@ class Wire(asyncio.Protocol):
     __slots__ = (
         "_at_chunk",
         "_buffer",
-        "_fd",
         "_framing",
         "_left",
         "_now",
@@ -85,7 +84,6 @@ class Wire(asyncio.Protocol):
         self._framing = _IDLE
         self._buffer = b""
         self._left = 0
-        self._fd = -1
         self._at_chunk = False  # a chunk of a good response begins with the next byte
         self.closed = False
         self.connect_ns = 0
@@ -96,7 +94,6 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         # Told as soon as anything waits in the process, so that "sent" means the kernel has it all.
         self._transport.set_write_buffer_limits(high=0)
-        self._fd = self._transport.get_extra_info("socket").fileno()
 
     def request(self, head: bytes, payload: bytes, response: Response) -> None:
         """Send one request. `response` gets `sent_ns` when the kernel has taken all of it."""
@@ -113,9 +110,10 @@ class Wire(asyncio.Protocol):
 
     def unread_bytes(self) -> int:
         """Bytes that have come and that nobody has read yet; 0 for a closed connection."""
-        if self.closed:
+        if self.closed or self._transport is None:
             return 0
-        return int.from_bytes(fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        handle = self._transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(handle, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def data_received(self, data: bytes) -> None:
         stamp_ns = self._now()
