@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from raybench.errors import ClusterError
 from raybench.load.leases import split_slots
+from raybench.scenario.schema import Scenario
 
 #: Handles that a worker process needs beside its streams: Ray, Arrow, libraries.
 OWN_FILES = 256
@@ -58,6 +60,19 @@ class Host:
         """Local ports that streams may take, over all pairs of a source address and a target."""
         assert self.local_ports is not None
         return (self.local_ports - SPARE_PORTS) * self.sources * targets
+
+
+def refuse_what_hosts_cannot(scenario: Scenario, hellos: Sequence[Mapping[str, Any]]) -> None:
+    """What the points ask of the client hosts against what the workers say of them (`LoadWorkerActor.hello`).
+
+    Raises ClusterError with the arithmetic.
+    """
+    found = [(str(hello["host"]), hello["source_addresses"]) for hello in hellos]
+    refuse_foreign_sources(scenario.load.source_addresses, found)
+    hosts = [Host.of_facts(str(h["host"]), h["facts"], max(1, len(h["source_addresses"]))) for h in hellos]
+    for name, arm in scenario.arms.items():
+        levels = [level for workload in scenario.points_of(name) for level in workload.concurrency]
+        refuse_beyond(max(levels, default=1), hosts, targets=1 + len(arm.load_urls))
 
 
 def refuse_beyond(concurrency: int, workers: list[Host], targets: int = 1) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from raybench.cluster.capacity import Host, refuse_beyond, refuse_foreign_sources
+from raybench.cluster.capacity import refuse_what_hosts_cannot
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
@@ -164,16 +164,6 @@ class CoordinatorActor:
         while True:
             await asyncio.sleep(SYNC_S)
             await asyncio.to_thread(self._files.sync)
-
-
-def refuse_what_hosts_cannot(scenario: Scenario, hellos: list[dict[str, Any]]) -> None:
-    """What the workers say of their hosts against what the points ask. Raises ClusterError with the arithmetic."""
-    found = [(str(hello["host"]), hello["source_addresses"]) for hello in hellos]
-    refuse_foreign_sources(scenario.load.source_addresses, found)
-    hosts = [Host.of_facts(str(h["host"]), h["facts"], max(1, len(h["source_addresses"]))) for h in hellos]
-    for name, arm in scenario.arms.items():
-        levels = [level for workload in scenario.points_of(name) for level in workload.concurrency]
-        refuse_beyond(max(levels, default=1), hosts, targets=1 + len(arm.load_urls))
 
 
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:

@@ -2,9 +2,17 @@
 
 import pytest
 
-from raybench.cluster.capacity import OWN_FILES, SPARE_PORTS, Host, refuse_beyond, refuse_foreign_sources
+from raybench.cluster.capacity import (
+    OWN_FILES,
+    SPARE_PORTS,
+    Host,
+    refuse_beyond,
+    refuse_foreign_sources,
+    refuse_what_hosts_cannot,
+)
 from raybench.deploy.facts import host_facts
 from raybench.errors import ClusterError
+from raybench.scenario.load import parse_scenario
 
 
 def test_streams_that_fit_are_not_refused() -> None:
@@ -56,3 +64,37 @@ def test_every_host_has_a_source_address_and_every_address_a_host() -> None:
     refuse_foreign_sources(["10.0.0.1", "10.0.0.2"], [("a", ["10.0.0.1"]), ("b", ["10.0.0.2"])])
     with pytest.raises(ClusterError, match=r"10\.0\.0\.9: no address of any client host; b has none of them"):
         refuse_foreign_sources(["10.0.0.1", "10.0.0.9"], [("a", ["10.0.0.1"]), ("b", [])])
+
+
+TWO_ARMS = """
+name: s
+arms:
+  one: {url: "http://a:1"}
+  two: {url: "http://b:1", load_urls: ["http://b:2", "http://b:3"]}
+workloads:
+  - {name: w, input_tokens: 16, output_tokens: 16, concurrency: [8, 80000], requests: 80000, arms: [two]}
+  - {name: v, input_tokens: 16, output_tokens: 16, concurrency: [8], requests: 8}
+corpus: {synthetic: {}}
+load: {source_addresses: [10.0.0.1, 10.0.0.2]}
+"""
+
+
+def test_each_arm_is_held_against_its_own_targets_and_the_sources_of_each_host() -> None:
+    scenario = parse_scenario(TWO_ARMS, "s.yaml")
+    facts = {"open_files_max": {"hard": None}, "local_ports": [32768, 60999]}
+    both = {"host": "a", "facts": facts, "source_addresses": ["10.0.0.1", "10.0.0.2"]}
+    refuse_what_hosts_cannot(scenario, [both])
+    one_each = [
+        {**both, "source_addresses": ["10.0.0.1"]},
+        {**both, "host": "b", "source_addresses": ["10.0.0.2"]},
+    ]
+    refuse_what_hosts_cannot(scenario, one_each)
+    two = scenario.arms["two"].model_copy(update={"load_urls": ["http://b:2"]})
+    fewer = scenario.model_copy(
+        update={
+            "load": scenario.load.model_copy(update={"source_addresses": ["10.0.0.1"]}),
+            "arms": {**scenario.arms, "two": two},
+        }
+    )
+    with pytest.raises(ClusterError, match=r"80000 streams from a .* x 1 source address x 2 targets = 55440"):
+        refuse_what_hosts_cannot(fewer, [{**both, "source_addresses": ["10.0.0.1"]}])
