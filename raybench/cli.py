@@ -62,11 +62,14 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
 def plan(
     scenario: ScenarioFile,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the running engines for their limits.")] = False,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
     from raybench.load.pacer import seconds_of_sends
-    from raybench.report.plan import print_plan
+    from raybench.protocol.client_checks import expected_loads
+    from raybench.records.roofline import stored_rooflines
+    from raybench.report.plan import print_clients, print_plan
     from raybench.scenario.limits import declared_limits, merge_limits
     from raybench.scenario.plan import make_plan
     from raybench.scenario.trace import read_traces
@@ -86,6 +89,8 @@ def plan(
         for point in made.points
     }
     print_plan(made, limits, need, sends_s, out)
+    rooflines = stored_rooflines(runs_dir)
+    print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)
 
 
 @app.command()
@@ -167,6 +172,62 @@ def run(
             console=out,
         )
     )
+
+
+@app.command()
+def roofline(
+    address: Annotated[str | None, typer.Option(help="Job API of a running cluster, as http://head:8265.")] = None,
+    cluster: ClusterFile = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Host or address of a node; all clients by default.")
+    ] = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter steps: about half a minute.")] = False,
+    error_ms: Annotated[
+        float, typer.Option(help="Stamp error that a load may have at P99, in ms.", min=0.1)
+    ] = 25.0,
+    client: Annotated[str, typer.Option(help="auto, or plain: the one of TLS and proxies.")] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(help="Workers a node; by cores and load by default.", min=1)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")
+    ] = False,
+    placement: Annotated[str | None, typer.Option(help="The cluster file's, as JSON.", hidden=True)] = None,
+) -> None:
+    """Measure what each client node can carry before its own stamps go wrong, and store it.
+
+    Without --address and --cluster: the nodes of the current Ray, or this machine in a Ray of its own.
+    """
+    from raybench.cluster import auth
+    from raybench.scenario.schema import Placement
+
+    spec = _cluster(cluster)
+    if address is not None and spec is not None:
+        raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    if client not in ("auto", "plain"):
+        raise ConfigError("options", ConfigProblem("no such client", "--client", client, "auto or plain"))
+    inside = address is None and spec is None
+    if not inside:
+        auth.for_cluster(None if spec is None else spec.token_env)
+    elif "RAY_ADDRESS" not in os.environ:
+        auth.for_own_ray()
+    from raybench.protocol.roofline import QUICK, Effort, RooflineRequest, Settings
+
+    request = RooflineRequest(
+        runs_dir=runs_dir.expanduser().resolve(),
+        placement=Placement() if placement is None else Placement.model_validate_json(placement),
+        nodes=tuple(node or ()),
+        workers_per_node=workers or "auto",
+        settings=Settings(error_ms, client, QUICK if quick else Effort()),
+    )
+    if inside:
+        from raybench.driver import measure_rooflines
+
+        _end(measure_rooflines(request, out, err, as_json=as_json))
+    from raybench.submission import submit_rooflines
+
+    _end(submit_rooflines(request, address, spec, out, err, as_json=as_json))
 
 
 @app.command()

@@ -6,13 +6,14 @@ warning. The result does not depend on the order in which parts are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
 from raybench.analysis.alignment import ClockReading, align_monotonic
+from raybench.analysis.client_load import Writer
 from raybench.analysis.history import History
 from raybench.records.clock import ClockOffset
 from raybench.records.rundir import RunDirectory
@@ -30,10 +31,11 @@ _SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of some parts, sorted, and what was wrong with the parts."""
+    """Rows of some parts, sorted, what was wrong with the parts, and who wrote them, by worker."""
 
     table: pa.Table
     warnings: tuple[str, ...] = ()
+    writers: Mapping[str, Writer] = field(default_factory=dict)
 
 
 def requests_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
@@ -41,7 +43,7 @@ def requests_of(run: RunDirectory, point_id: str, attempt: int, history: History
     parts = _attempt_parts(run, point_id, attempt, health=False)
     gathered = _gather(run, parts, REQUESTS, _REQUEST_STAMPS, history, point_id, attempt)
     order = ["phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN]
-    return Gathered(_sorted(gathered.table, order), gathered.warnings)
+    return Gathered(_sorted(gathered.table, order), gathered.warnings, gathered.writers)
 
 
 def request_columns(run: RunDirectory) -> pa.Schema:
@@ -105,7 +107,12 @@ def _gather(
         if part.anchor is None and table.num_rows:
             warnings.append(f"{name}: carries no clock anchor, its rows are on no common time line")
         tables.append(name_source(table, name))
-    return Gathered(unify(tables, _known(schema, stamps)), tuple(sorted(warnings)))
+    writers = {
+        part.metadata["worker"]: Writer(part.anchor.host, part.metadata.get("client", ""))
+        for part in parts
+        if part.anchor is not None and "worker" in part.metadata
+    }
+    return Gathered(unify(tables, _known(schema, stamps)), tuple(sorted(warnings)), writers)
 
 
 def _known(schema: pa.Schema, stamps: dict[str, str]) -> pa.Schema:

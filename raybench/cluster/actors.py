@@ -11,6 +11,7 @@ import os
 import resource
 import socket
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
+from raybench.load.routes import own_addresses
 from raybench.load.worker import LoadWorker
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
 from raybench.monitors.host import WorkerHealth
@@ -65,9 +67,10 @@ class LoadWorkerActor:
         self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
 
-    async def hello(self) -> dict[str, object]:
-        """Proof of life, who this is, and the facts of its host."""
-        return {"worker": self._worker.name, **_own_process()}
+    async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:
+        """Proof of life, who this is, the facts of its host, and which of the addresses are the host's."""
+        own = own_addresses(source_addresses)
+        return {"worker": self._worker.name, "source_addresses": own, **_own_process()}
 
     async def clock_reading(self) -> ClockAnchor:
         return ClockAnchor.now(self._clock)

@@ -81,7 +81,10 @@ async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
 
 
 class RayFleet:
-    """`protocol.fleet.LoadFleet` over actors. seats: the node of each worker, in order."""
+    """`protocol.fleet.LoadFleet` over actors.
+
+    seats: the node of each worker, in order. source_addresses: each node is to have at least one of these.
+    """
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class RayFleet:
         clock: AnchoredClock,
         start_timeout_s: float,
         last_pulse_ns: Callable[[str], int | None],
+        source_addresses: Sequence[str] = (),
     ) -> None:
         self._seats = list(seats)
         self._coordinator = coordinator
@@ -98,6 +102,7 @@ class RayFleet:
         self._clock = clock
         self._start_timeout_s = start_timeout_s
         self._last_pulse_ns = last_pulse_ns
+        self._source_addresses = list(source_addresses)
         self._actors: dict[str, Any] = {}
         self._nodes: dict[str, Node] = {}
         self._names = [f"w{seat:03d}" for seat in range(len(self._seats))]
@@ -208,7 +213,7 @@ class RayFleet:
         for name, node in seats:
             actor = pinned(LoadWorkerActor, node).remote(name, self._coordinator, self._prompts)
             self._actors[name], self._nodes[name] = actor, node
-        hellos = [self._actors[name].hello.remote() for name, _ in seats]
+        hellos = [self._actors[name].hello.remote(self._source_addresses) for name, _ in seats]
         what = f"{len(seats)} load workers on {len({node.node_id for _, node in seats})} client nodes"
         return list(await within(asyncio.gather(*hellos), self._start_timeout_s, what))
 

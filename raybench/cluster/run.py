@@ -44,6 +44,7 @@ DESCRIBE_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 2.5
 
 OnSnapshot = Callable[[Snapshot], None]
+OnNote = Callable[[str], None]
 
 
 def new_run_id(scenario: Scenario) -> str:
@@ -87,13 +88,21 @@ def reopen_run(scenario: Scenario, run_path: Path) -> tuple[RunDirectory, str]:
 
 
 def drive(
-    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, force: bool, on_snapshot: OnSnapshot
+    scenario: Scenario,
+    run: RunDirectory,
+    run_id: str,
+    base: Path,
+    *,
+    force: bool,
+    on_snapshot: OnSnapshot,
+    on_note: OnNote,
 ) -> Outcome:
-    """Run the scenario in the connected Ray to its end.
+    """Run the scenario in the connected Ray to its end. on_note: what to tell the user of the fleet, once.
 
     Raises what the coordinator could not do as the RaybenchError that it is.
     """
     targets = [arm.url or f"sim:{run_id}:{name}" for name, arm in scenario.arms.items()]
+    targets += [url for arm in scenario.arms.values() for url in arm.load_urls]
     refuse_second_run(run_id, targets, force=force)
     own = ray.get_runtime_context().get_node_id()
     node = next(node for node in live_nodes() if node.node_id == own)
@@ -107,7 +116,7 @@ def drive(
     result = coordinator.run.remote()
     with _stop_on_signal(coordinator):
         try:
-            outcome = _follow(coordinator, result, on_snapshot)
+            outcome = _follow(coordinator, result, on_snapshot, on_note)
         except RayActorError as error:
             raise ClusterError(f"the coordinator died: {error}; go on with --resume {run.path}") from error
         finally:
@@ -117,11 +126,16 @@ def drive(
     return outcome
 
 
-def _follow(coordinator: Any, result: Any, on_snapshot: OnSnapshot) -> Outcome | RaybenchError:
+def _follow(coordinator: Any, result: Any, on_snapshot: OnSnapshot, on_note: OnNote) -> Outcome | RaybenchError:
+    noted = False
     while True:
         done, _ = ray.wait([result], timeout=POLL_S)
         snapshot = ray.get(coordinator.snapshot.remote())
         if snapshot is not None:
+            if not noted:
+                noted = True
+                for note in ray.get(coordinator.notes.remote()):
+                    on_note(note)
             on_snapshot(snapshot)
         if done:
             outcome: Outcome | RaybenchError = ray.get(done[0])

@@ -1,4 +1,4 @@
-"""Brings an arm's deployment up and takes it down again; today that is the built-in simulated engine.
+"""Starts the servers that raybench brings along, the simulated engine and the null server, and ends them.
 
 Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 """
@@ -18,13 +18,13 @@ from raybench.scenario.schema import Sim
 
 SIM_READY_TIMEOUT_S = 30.0
 
-#: The simulated engine has nothing to save: it may be cut off quickly.
+#: They have nothing to save: they may be cut off quickly.
 SIM_GRACE_S = 3.0
 
 
 @dataclass(frozen=True)
 class RunningSim:
-    """A simulated engine that answers at `url`. `process.stop()` ends it."""
+    """A server of ours that answers at `url`. `process.stop()` ends it."""
 
     url: str
     pid: int
@@ -58,12 +58,18 @@ def launch_sim(
     log_path: the engine's log; what it prints goes beside it, to `<log_path>.out`. preload: text that
     a tier of its cache already holds, as the fault `preload_corpus` needs it. Raises TargetError.
     """
-    process = LaunchedProcess.start(
-        sim_command(sim, host, log_path, preload),
-        log_path=log_path.with_name(log_path.name + ".out"),
-        grace_s=SIM_GRACE_S,
-        name="the simulated engine",
-    )
+    command = sim_command(sim, host, log_path, preload)
+    return _launch(command, log_path.with_name(log_path.name + ".out"), "the simulated engine", timeout_s)
+
+
+def launch_null_server(log_path: Path, *, timeout_s: float = SIM_READY_TIMEOUT_S) -> RunningSim:
+    """Start the server of `raybench roofline` on the loopback of this host. Raises TargetError."""
+    command = [sys.executable, "-m", "raybench.sim.null_server", "--parent-pid", PARENT_PID]
+    return _launch(command, log_path, "the null server", timeout_s)
+
+
+def _launch(command: list[str], log_path: Path, name: str, timeout_s: float) -> RunningSim:
+    process = LaunchedProcess.start(command, log_path=log_path, grace_s=SIM_GRACE_S, name=name)
     try:
         ready = process.wait_ready(ReadyLine(), timeout_s)
         url, pid = ready.get("url"), ready.get("pid")

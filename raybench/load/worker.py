@@ -57,8 +57,11 @@ class Desk(Protocol):
 class Health(Protocol):
     """Measures this process while it works (`monitors.host.WorkerHealth`)."""
 
-    async def watch(self) -> None:
-        """Until cancelled."""
+    async def watch(self, unread: Callable[[], list[int]]) -> None:
+        """Until cancelled. unread: looks into the receive queues (`load.client.Client.unread`)."""
+
+    def started(self, late_ns: int) -> None:
+        """A request was begun so long after it was due: by the start ramp, or by an open loop's schedule."""
 
     def row(
         self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
@@ -204,7 +207,7 @@ class _Shift:
         await self._ship(self._health_encoder.start(), HEALTH)
         stop = asyncio.Event()
         flusher = asyncio.ensure_future(self._flush_until(stop))
-        watch = asyncio.ensure_future(self._health.watch())
+        watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
         try:
             with no_garbage_collection():
                 cancelled = await self._send_all(start_unix_ns, flusher)
@@ -235,7 +238,7 @@ class _Shift:
 
     async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
         """An open loop instead of slots; True when we were cancelled."""
-        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange)
+        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange, self._health.started)
         try:
             loop.prepare()
             await self._armed.client.open(loop.connections)
@@ -249,12 +252,15 @@ class _Shift:
         """Start the slots at the order's rate, then wait for all of them.
 
         A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
-        answers would be stamped late.
+        answers would be stamped late. A worker that is ready late begins its ramp then, and does not catch up.
         """
         per_ms = self._order.starts_per_ms
+        begin_ns = max(start_unix_ns, self._clock.unix_ns())
         while len(self._slots) < self._order.slots:
-            due = int((self._clock.unix_ns() - start_unix_ns) / 1e6 * per_ms) + per_ms
-            for _ in range(len(self._slots), min(due, self._order.slots)):
+            since_ns = self._clock.unix_ns() - begin_ns
+            due = int(since_ns / 1e6 * per_ms) + per_ms
+            for number in range(len(self._slots), min(due, self._order.slots)):
+                self._health.started(since_ns - number * 1_000_000 // per_ms)
                 self._slots.append(asyncio.ensure_future(self._slot()))
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)

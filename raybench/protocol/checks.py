@@ -15,17 +15,15 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raybench.analysis.client_load import NodeLoad
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
+from raybench.protocol.client_checks import check_rooflines, check_workers_health
 from raybench.protocol.finding import Finding, Severity
 from raybench.protocol.schedule_checks import check_growth, check_schedule
+from raybench.records.roofline import Roofline
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
-
-#: Shares of one core, over the load, from which a worker is told of, and from which its stamps are not believed.
-CLIENT_CPU_BUSY, CLIENT_CPU_SATURATED = 0.7, 0.95
-#: Lateness of a worker's event loop, in ms, that is told of.
-CLIENT_LAG_MS = 50.0
 
 Decision = Literal["accept", "retry", "void"]
 
@@ -52,6 +50,7 @@ class Evidence:
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
     leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
     health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
+    client: what each client host carried; rooflines: what each can carry, as far as it was ever measured.
     """
 
     point: Point
@@ -61,6 +60,8 @@ class Evidence:
     lost_workers: Mapping[str, str] = field(default_factory=dict)
     leased: int | None = None
     health: pa.Table | None = None
+    client: Mapping[str, NodeLoad] = field(default_factory=dict)
+    rooflines: Mapping[str, Roofline] = field(default_factory=dict)
     torn_parts: tuple[str, ...] = ()
     prompt_is_ids: bool = True
     ignore_eos: bool = True
@@ -117,7 +118,8 @@ def _of_complete_records(
         *check_reached_load(evidence, guards),
         *check_schedule(evidence.requests, guards.late_share_max),
         *check_growth(evidence.requests),
-        *check_client(evidence),
+        *check_workers_health(evidence.health),
+        *check_rooflines(evidence.client, evidence.rooflines),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
     )
@@ -349,35 +351,6 @@ def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
             f"{level} in flight for {share:.0%} of the time, asked {guards.in_flight_share_min:.0%}",
             data,
         )
-
-
-def check_client(evidence: Evidence) -> Iterator[Finding]:
-    """The client was not the bottleneck: no worker near a whole core, no loop that was late to read."""
-    if evidence.health is None or evidence.health.num_rows == 0:
-        return
-    for worker in sorted(set(evidence.health["worker"].to_pylist())):
-        rows = evidence.health.filter(pc.equal(evidence.health["worker"], worker))
-        cpu = pc.mean(rows["cpu_share"]).as_py()
-        lag_ms = pc.max(rows["loop_lag_ms_max"]).as_py()
-        data = {"worker": worker, "cpu_share": cpu, "loop_lag_ms_max": lag_ms}
-        if cpu is not None and cpu >= CLIENT_CPU_SATURATED:
-            yield Finding(
-                "client_saturated",
-                "void",
-                f"client saturated: worker {worker} used {cpu:.0%} of a core over the load; use more workers",
-                data,
-            )
-        elif cpu is not None and cpu >= CLIENT_CPU_BUSY:
-            yield Finding(
-                "client_busy", "warning", f"worker {worker} used {cpu:.0%} of a core over the load", data
-            )
-        if lag_ms is not None and lag_ms > CLIENT_LAG_MS:
-            yield Finding(
-                "client_late",
-                "warning",
-                f"worker {worker} read up to {lag_ms:.0f} ms late: its stamps may be late by as much",
-                data,
-            )
 
 
 def check_gpu(evidence: Evidence) -> Iterator[Finding]:

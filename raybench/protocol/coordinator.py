@@ -41,6 +41,7 @@ from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import declared_limits, merge_limits
@@ -80,6 +81,7 @@ class Coordinator:
         desk: OrderDesk,
         make_control: MakeControl,
         clock: Clock,
+        rooflines: Mapping[str, Roofline] | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._scenario = scenario
@@ -96,6 +98,7 @@ class Coordinator:
         self._desk = desk
         self._make_control = make_control
         self._clock = clock
+        self._rooflines = rooflines or {}
         self._sleep = sleep
         self._verdicts: dict[str, str] = {}
         self._probed = history.probed(scenario)
@@ -116,6 +119,7 @@ class Coordinator:
                 "sha256": self._corpus.sha256,
                 "tokens": len(self._corpus.ids),
             },
+            rooflines={host: roofline.as_record() for host, roofline in self._rooflines.items()},
         )
         stop: _Stop | None = None
         status: Literal["complete", "stopped", "interrupted"] = "complete"
@@ -362,7 +366,7 @@ class Coordinator:
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
         of_attempt = (self._run, attempt.point.point_id, attempt.number, history_of(self._run))
-        requests, torn = load_requests(*of_attempt)
+        requests, torn, client = load_requests(*of_attempt)
         gpu = self._scenario.monitors.gpu
         return Evidence(
             point=attempt.point,
@@ -377,6 +381,8 @@ class Coordinator:
             idle_known=observed.idle_known,
             leased=observed.leased,
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
+            client=client,
+            rooflines=self._rooflines,
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,

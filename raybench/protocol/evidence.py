@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raybench.analysis.client_load import NodeLoad, node_loads
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
@@ -19,13 +20,15 @@ def history_of(run: RunDirectory) -> History:
 
 def load_requests(
     run: RunDirectory, point_id: str, attempt: int, history: History
-) -> tuple[pa.Table, tuple[str, ...]]:
-    """The load rows of all workers, and what is wrong with their parts (one that was not closed, say).
+) -> tuple[pa.Table, tuple[str, ...], dict[str, NodeLoad]]:
+    """The load rows of all workers, what is wrong with their parts (one that was not closed, say), and what
+    each client host carried.
 
     `sent_unix_ns` and `end_unix_ns` are on the coordinator's clock, as the merge will have them.
     """
     gathered = requests_of(run, point_id, attempt, history)
-    return of_load(gathered.table), gathered.warnings
+    rows = of_load(gathered.table)
+    return rows, gathered.warnings, node_loads(rows, gathered.writers)
 
 
 def load_health(

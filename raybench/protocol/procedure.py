@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -137,6 +138,7 @@ class Procedure:
         self._note_clocks(attempt, phase, "start", offsets)
         where = (attempt.point.point_id, attempt.number, phase)
         self._desk.open(*where, len(windows), slots, self._fleet.recall)
+        befores = list(accumulate(slots.values(), initial=0))
         orders = {
             worker: Order(
                 point_id=attempt.point.point_id,
@@ -151,6 +153,8 @@ class Procedure:
                 keep_chunks=self._load.keep_chunks,
                 client=self._load.client,
                 starts_per_ms=self._load.starts_per_ms,
+                source_addresses=tuple(self._load.source_addresses),
+                first_route=number if schedule is not None else befores[number],
                 sends=None if schedule is None else deal(schedule, number, len(workers)),
                 lengths=None if schedule is None else schedule.lengths,
             )

@@ -13,6 +13,7 @@ Used by the coordinator (create), the recorder (paths) and by merge and report (
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -21,7 +22,7 @@ from raybench.errors import RunDirectoryError
 from raybench.records.files import replacing, sync_folder
 from raybench.records.strict_json import read_json, write_json
 
-__all__ = ["RunDirectory", "read_json", "replacing", "safe_name", "write_json"]
+__all__ = ["RunDirectory", "make_writable", "read_json", "replacing", "safe_name", "write_json"]
 
 SUFFIX = ".arrows"
 _SESSION = re.compile(r"~([2-9]|[1-9][0-9]+)$")
@@ -43,6 +44,18 @@ def safe_name(name: str) -> str:
 def plain_name(file_name: str) -> str:
     """The name that `safe_name` encoded."""
     return unquote(file_name)
+
+
+def make_writable(runs_dir: Path) -> None:
+    """Make the folder of run directories. Raises RunDirectoryError now rather than after minutes of work."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs_dir):
+            pass
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{runs_dir}: cannot be written ({error.strerror}); name another folder with --runs-dir"
+        ) from None
 
 
 class RunDirectory:

@@ -141,6 +141,9 @@ WORKER = pa.schema(
         ("output_tokens_seen", _i64),
         ("loop_lag_ms_max", _f64),
         ("cpu_share", _f64),
+        ("send_delay_ms_max", _f64),  # worst lateness of a start of the ramp; null = none was due
+        ("unread_streams_share", _f64),  # of the streams looked at; null = the client cannot look
+        ("unread_bytes_max", _i64),  # most bytes found waiting in one of them
     ]
 )
 

@@ -21,6 +21,7 @@ from raybench.scenario.search_block import SearchBlock
 from raybench.scenario.values import (
     Count,
     Headers,
+    IpAddress,
     Misfit,
     Model,
     Name,
@@ -29,6 +30,7 @@ from raybench.scenario.values import (
     Tokens,
     Url,
     VariableName,
+    refuse_doubled,
     refuse_repeats,
 )
 
@@ -91,6 +93,7 @@ class Arm(Model):
     engine: EngineName = "sglang"
     url: Url | None = None
     control_urls: list[Url] = []
+    load_urls: list[Url] = []
     sim: Sim | None = None
     route: Route | None = None
     model: str | None = None
@@ -109,6 +112,18 @@ class Arm(Model):
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
+        return self
+
+    @model_validator(mode="after")
+    def _load_urls_are_further_ones(self) -> Arm:
+        if self.load_urls and self.url is None:
+            raise Misfit("a simulated engine has one address only", "load_urls")
+        targets = [self.url, *self.load_urls]
+        for place, url in enumerate(self.load_urls):
+            if url in targets[: place + 1]:
+                raise Misfit("is listed already, and load goes to each address once", "load_urls", place)
+            if str(self.url).partition(":")[0] != url.partition(":")[0]:
+                raise Misfit("http and https cannot be mixed: they are sent by two clients", "load_urls", place)
         return self
 
     @property
@@ -313,7 +328,8 @@ class Load(Model):
     client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
     these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
     one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
-    through aiohttp also where the cheaper client could.
+    through aiohttp also where the cheaper client could. source_addresses: a node sends from those that are
+    its own; each has its own range of local ports.
     """
 
     client_nodes: Count | None = None
@@ -321,6 +337,7 @@ class Load(Model):
     workers_per_node: Count | Literal["auto"] = "auto"
     starts_per_ms: Count = 8
     client: Literal["auto", "plain"] = "auto"
+    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
 

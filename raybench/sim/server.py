@@ -59,7 +59,7 @@ def serve(
     port 0 takes a free one. `ready` is called with the URL once connections are accepted. Raises OSError
     if the address cannot be bound.
     """
-    _raise_file_limit()
+    raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(sim, host, port, preload, log, parent_pid, ready))
 
@@ -107,12 +107,12 @@ async def _serve(
     gc.freeze()
     name = f"[{host}]" if family == socket.AF_INET6 else host
     ready(f"http://{name}:{port}")
-    await _told_to_stop(parent_pid)
+    await told_to_stop(parent_pid)
     await runner.cleanup()
     driver.close()
 
 
-async def _told_to_stop(parent_pid: int | None) -> None:
+async def told_to_stop(parent_pid: int | None) -> None:
     """Returns on SIGTERM, on SIGINT, and when the parent is gone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -159,7 +159,7 @@ def _front(log: ServerLog) -> Middleware:
     return front
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """One descriptor a stream: take what the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

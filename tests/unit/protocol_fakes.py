@@ -38,6 +38,7 @@ from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
@@ -48,6 +49,8 @@ from raybench.scenario.trace import read_traces
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
 _SGLANG = ENGINES["sglang"]
+#: What the fake client host is said to carry: far more than any test sends.
+ROOMY = Roofline("host", "wire", 64, 32, 25.0, 10**6, "local ports", 1e9, "node CPU", 0.0, "test", 0, ())
 
 
 class FakeClock:
@@ -300,7 +303,7 @@ class FakeFleet:
     async def _store(
         self, name: str, order: Order, rows: Sequence[Mapping[str, object]], *, lost: bool
     ) -> WorkerSummary | None:
-        labels = {"worker": name, "phase": order.phase, **NO_OFFSET.to_metadata()}
+        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **NO_OFFSET.to_metadata()}
         encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
         data = encoder.encode(rows) + (b"" if lost else encoder.close())
         await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
@@ -373,6 +376,7 @@ class Stage:
         self.run.create()
         write_json(self.run.manifest, {"run_id": "test-run", "scenario": effective(self.scenario)})
         self.host = FakeHost()
+        self.rooflines = {"host": ROOMY}
         self.controls: list[FakeControl] = []
 
     def make_control(self, _endpoint: Endpoint, _admin_key: str | None) -> FakeControl:
@@ -423,6 +427,7 @@ class Stage:
             desk=desk,
             make_control=self.make_control,
             clock=self.clock,
+            rooflines=self.rooflines,
             sleep=self.clock.sleep,
         )
         self.progress = coordinator.progress

@@ -12,8 +12,9 @@ import pytest
 from request_rows import failed, ns, request
 
 from raybench.engines.contract import Counters
-from raybench.protocol.checks import Evidence, Finding, ServerView, Verdict, judge
-from raybench.records.schema import REQUESTS, WORKER
+from raybench.protocol.checks import Evidence, ServerView, Verdict, judge
+from raybench.protocol.finding import Finding
+from raybench.records.schema import REQUESTS
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 
@@ -455,33 +456,3 @@ def test_only_what_fresh_text_can_cure_is_repeated(spoil: Callable[[Evidence], E
     warm = evidence(hits([INPUT - 1] * N), after=ServerView("pid-1", after()))
     assert verdict(spoil(warm), attempts_left=1).decision == decision
     assert verdict(spoil(warm), attempts_left=0).decision == "void"
-
-
-# The client
-
-
-def health(**columns: float | None) -> pa.Table:
-    """Two seconds of two workers; `columns` are those of the second."""
-    idle = {"cpu_share": 0.2, "loop_lag_ms_max": 1.0}
-    rows_of_both = [{"worker": "w000", **idle}] * 2 + [{"worker": "w001", **idle, **columns}] * 2
-    return pa.Table.from_pylist(rows_of_both, schema=WORKER)
-
-
-def test_a_client_with_time_to_spare_is_no_finding() -> None:
-    assert findings(evidence(health=health())) == {}
-    assert findings(evidence(health=health(cpu_share=None, loop_lag_ms_max=None))) == {}
-
-
-def test_a_worker_that_filled_its_core_voids_the_point() -> None:
-    found = findings(evidence(health=health(cpu_share=0.97)))
-    assert found["client_saturated"].severity == "void"
-    assert found["client_saturated"].data["worker"] == "w001"
-    assert "97% of a core" in found["client_saturated"].message
-
-
-def test_a_busy_or_late_worker_is_told_of() -> None:
-    found = findings(evidence(health=health(cpu_share=0.8, loop_lag_ms_max=120.0)))
-    assert {code: one.severity for code, one in found.items()} == {
-        "client_busy": "warning",
-        "client_late": "warning",
-    }
