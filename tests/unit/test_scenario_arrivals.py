@@ -103,7 +103,11 @@ def test_the_effective_scenario_tells_the_defaults_and_measures_the_same() -> No
 @pytest.mark.parametrize(
     ("keys", "path", "message"),
     [
-        ("requests: 8", "workloads[0]", "exactly one of `concurrency`, `rate_per_s` and `trace` is needed"),
+        (
+            "requests: 8",
+            "workloads[0]",
+            "exactly one of `concurrency`, `rate_per_s`, `trace` and `search` is needed",
+        ),
         (
             "concurrency: [1], rate_per_s: [1], duration_s: 1",
             "workloads[0]",
