@@ -106,7 +106,7 @@ def test_the_effective_scenario_tells_the_defaults_and_measures_the_same() -> No
         (
             "requests: 8",
             "workloads[0]",
-            "exactly one of `concurrency`, `rate_per_s`, `trace` and `search` is needed",
+            "`trace` and `search` is needed; there is",
         ),
         (
             "concurrency: [1], rate_per_s: [1], duration_s: 1",
