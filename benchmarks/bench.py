@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable
 
 import ours
-from mock import Work, bare, common_loop, mock_server, raise_open_files, truth
+from server import Work, bare, common_loop, mock_server, raise_open_files, truth
 
 from raybench.cluster.run import connected
 
@@ -28,8 +28,8 @@ WORKS = {
     "4096": Work(4096, 4096, 64, 200, 100),
     "10000": Work(10000, 10000, 24, 2000, 500, workers=2),
 }
-#: SGLang's own route: an event of the first 1,024 tokens holds 5.4 KB on average. Paced, for the cost of a byte that
-#: comes when the client is not behind; and as fast as it goes, for the rate.
+#: SGLang's own route: an event of the first 1,024 tokens holds 5.4 KB on average. Paced, for the cost of a byte
+#: that comes while the client is not behind; and as fast as it goes, for the rate.
 CUMULATIVE_PACED = Work(64, 192, 1024, 50, 10, api="generate")
 CUMULATIVE_FLAT_OUT = Work(64, 256, 1024, 0, 0, api="generate")
 
@@ -64,7 +64,7 @@ def measure(name: str) -> dict[str, float]:
 
 
 def measure_cumulative() -> dict[str, float]:
-    """One round of the bare client and raybench on SGLang's cumulative stream: cost a megabyte, and bytes a second."""
+    """One round of the bare client and raybench on SGLang's cumulative stream: cost a megabyte, bytes a second."""
     row: dict[str, float] = {}
     for pace, work in (("paced", CUMULATIVE_PACED), ("flat_out", CUMULATIVE_FLAT_OUT)):
         with mock_server(work) as port:

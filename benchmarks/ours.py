@@ -11,8 +11,8 @@ import resource
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ auth.for_own_ray()
 
 import numpy as np  # noqa: E402
 import ray  # noqa: E402
-from mock import INPUT_TOKENS, Work  # noqa: E402
+from server import INPUT_TOKENS, Work  # noqa: E402
 
 from raybench.analysis import metrics  # noqa: E402
 from raybench.analysis.stats import nearest_rank  # noqa: E402

@@ -1,7 +1,7 @@
-"""The load that is measured, the mock server that answers it, and the two clients that are measured beside raybench.
+"""The load that is measured, the mock server that answers it, and the two clients beside raybench.
 
-Used by `bench.py`, `peers.py` and `coordinator.py`; no Ray here. The server keeps the truth: how many streams were
-open, when each token left it.
+Used by `bench.py`, `peers.py` and `coordinator.py`; no Ray here. The server keeps the truth: how many streams
+were open, when each token left it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ INPUT_TOKENS = 128
 class Work:
     """One load: `streams` at once, `requests` in all, each of `tokens`; pacing in ms; raybench workers.
 
-    ttft_ms and gap_ms both 0: the server sends as fast as it can. api: `completions` (OpenAI), or `generate` (SGLang's
-    own route, whose events repeat all text and ids so far).
+    ttft_ms and gap_ms both 0: the server sends as fast as it can. api: `completions` (OpenAI), or `generate`
+    (SGLang's own route, whose events repeat all text and ids so far).
     """
 
     streams: int
@@ -88,6 +88,6 @@ def common_loop(work: Work, port: int) -> dict[str, float]:
 
 
 def raise_open_files() -> None:
-    """As many file handles as the system allows: each stream is one, here and in every process started from here."""
+    """As many file handles as the system allows: each stream is one, here and in processes started from here."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
