@@ -192,6 +192,7 @@ def raybench_client(work: Work, port: int, client: str = "auto") -> dict[str, fl
         rows = fleet.rows()
     return {
         "cpu_s": spent.workers_cpu_s,
+        "desk_cpu_s": spent.desk_cpu_s,
         "cpu_s_per_million": spent.workers_cpu_s / work.total_tokens * 1e6,
         "desk_cpu_s_per_million": spent.desk_cpu_s / work.total_tokens * 1e6,
         "worker_rss_mb": spent.worker_rss_mb,
