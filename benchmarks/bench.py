@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Callable
+from functools import partial
 
 import ours
 from server import Work, bare, common_loop, mock_server, raise_open_files, truth
@@ -48,6 +48,7 @@ def measure(name: str) -> dict[str, float]:
         "cpu_ratio": own["cpu_s_per_million"] / floor["cpu_s_per_million"],
         "desk_cpu_s_per_million": own["desk_cpu_s_per_million"],
         "worker_rss_mb": own["worker_rss_mb"],
+        "bytes_per_token": true["bytes"] / true["tokens"],
         "ttft_error_ms_p50": own["ttft_ms_p50"] - true["ttft"]["p50_ms"],
         "ttft_error_ms_p99": own["ttft_ms_p99"] - true["ttft"]["p99_ms"],
         "gap_error_ms_p99": own["gap_ms_p99"] - true["itl"]["p99_ms"],
@@ -109,7 +110,7 @@ def main() -> None:
                 results |= {f"cumulative_{key}": round(value, 3) for key, value in medians.items()}
                 continue
             rounds = arguments.rounds if WORKS[name].streams < 10000 else 1
-            for key, value in rounds_of(name, lambda name=name: measure(name), rounds).items():
+            for key, value in rounds_of(name, partial(measure, name), rounds).items():
                 results[f"{key}_{name}"] = round(value, 3)
     if "completed_10000" in results:
         results["streams_completed_10000"] = results.pop("completed_10000")
@@ -117,4 +118,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -51,7 +51,7 @@ CORPUS_TOKENS = 1024 * 1024
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used so far; `calls` and `bytes` are the desk's."""
+    """What a process has used so far. calls: to the desk, by name, and the `bytes` of records they brought."""
 
     cpu_s: float
     rss_mb: float
@@ -74,9 +74,9 @@ class Desk:
         self._calls: Counter[str] = Counter()
         self._syncer: asyncio.Task[None] | None = None
 
-    async def open(self, requests: int, slots: dict[str, int]) -> None:
+    async def open(self, attempt: int, requests: int, slots: dict[str, int]) -> None:
         self._syncer = asyncio.ensure_future(self._sync_for_ever())
-        self._desk.open(POINT, 1, "load", requests, slots)
+        self._desk.open(POINT, attempt, "load", requests, slots)
 
     async def close(self) -> None:
         assert self._syncer is not None
@@ -99,6 +99,13 @@ class Desk:
     async def usage(self) -> Usage:
         return Usage.now(self._calls)
 
+    async def read_back(self, parts: list[str]) -> Usage:
+        """What judging a point needs: all records in memory, and a latency of each."""
+        rows = metrics.of_load(unify([read_part(Path(part)).table for part in parts], REQUESTS))
+        for values in (metrics.ttft_ms(rows), metrics.e2e_ms(rows)):
+            nearest_rank(metrics.sample(values), 99)
+        return Usage.now(self._calls)
+
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
@@ -114,7 +121,8 @@ class Fleet:
     """Worker actors and their desk, for any number of loads."""
 
     def __init__(self, workers: int, path: Path) -> None:
-        self.run_directory = RunDirectory(path)
+        self._run = RunDirectory(path)
+        self._attempt = 0
         self.desk = ray.remote(Desk).options(num_cpus=0, max_concurrency=COORDINATOR_CONCURRENCY).remote(str(path))
         prompts = ray.put({"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=CORPUS_TOKENS)))})
         self.names = [f"w{number:03d}" for number in range(workers)]
@@ -130,8 +138,9 @@ class Fleet:
     def load(self, work: Work, port: int, client: str = "auto") -> Spent:
         """Carry the work out once; what it cost, from before the start until after the last record."""
         shares = dict(zip(self.names, split_slots(work.streams, len(self.names)), strict=True))
-        ray.get(self.desk.open.remote(work.requests, shares))
-        orders = {name: order(work, port, share, client) for name, share in shares.items()}
+        self._attempt += 1
+        ray.get(self.desk.open.remote(self._attempt, work.requests, shares))
+        orders = {name: order(work, port, self._attempt, share, client) for name, share in shares.items()}
         ray.get([worker.arm.remote(orders[name]) for name, worker in self.workers.items()])
         before, begin = self.usage(), time.monotonic()
         start = AnchoredClock().unix_ns() + 100_000_000
@@ -141,10 +150,13 @@ class Fleet:
         ray.get(self.desk.close.remote())
         return Spent.between(before, after, wall_s)
 
+    def parts(self) -> list[Path]:
+        """Where the records of the last load stand."""
+        return [self._run.part(POINT, self._attempt, name) for name in self.names]
+
     def rows(self) -> Any:
         """The records of the last load, as they stand on disk."""
-        parts = [read_part(self.run_directory.part(POINT, 1, name)).table for name in self.names]
-        return unify(parts, REQUESTS)
+        return unify([read_part(part).table for part in self.parts()], REQUESTS)
 
     def end(self) -> None:
         for actor in (*self.workers.values(), self.desk):
@@ -153,7 +165,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Spent:
-    """The cost of one load: CPU of all workers and of the desk, memory, the desk's calls and bytes, wall time."""
+    """The cost of one load: CPU of all workers and of the desk, the largest worker, calls to the desk."""
 
     workers_cpu_s: float
     desk_cpu_s: float
@@ -201,14 +213,13 @@ def raybench_client(work: Work, port: int, client: str = "auto") -> dict[str, fl
     }
 
 
-def order(work: Work, port: int, slots: int, client: str) -> Order:
-    route = "completions" if work.api == "completions" else "generate"
+def order(work: Work, port: int, attempt: int, slots: int, client: str) -> Order:
     return Order(
         point_id=POINT,
-        attempt=1,
+        attempt=attempt,
         phase="load",
         endpoint=Endpoint(f"http://127.0.0.1:{port}", ENGINE_OF[work.api]),
-        shape=RequestShape(route, INPUT_TOKENS, work.tokens, model="mock"),
+        shape=RequestShape(work.api, INPUT_TOKENS, work.tokens, model="mock"),
         limits=RequestLimits(),
         slots=slots,
         windows=np.arange(work.requests, dtype=np.int64) * 64 % (CORPUS_TOKENS - INPUT_TOKENS),

@@ -20,8 +20,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ class Row:
     ttft_error_ms_p99: float | None
     reached: int
     completed: int
+
+
+Client = Callable[[Work], Row]
 
 
 class Failed(Exception):
@@ -146,7 +150,7 @@ class Runner:
         return tree["cpu_s"], told, true
 
 
-def measure(work: Work, rounds: int, clients: dict[str, Callable[[Work], Row]]) -> dict[str, list[Row] | str]:
+def measure(work: Work, rounds: int, clients: Mapping[str, Client]) -> dict[str, list[Row] | str]:
     """The rows of each client, or why it has none. A client that failed once is not tried again."""
     found: dict[str, list[Row] | str] = {name: [] for name in clients}
     for number in range(rounds):
@@ -212,8 +216,8 @@ def main() -> None:
     environments = arguments.environments.resolve()
     runner = Runner(environments, write_tokenizer(environments / "tokenizer"))
     for name in ("1024", "4096") if arguments.full else (arguments.streams,):
-        clients = {"bare C": run_bare, "common loop": run_common, "raybench": run_ours}
-        clients |= {peer.name: (lambda work, peer=peer: runner.run(peer, work)) for peer in chosen}
+        clients: dict[str, Client] = {"bare C": run_bare, "common loop": run_common, "raybench": run_ours}
+        clients |= {peer.name: partial(runner.run, peer) for peer in chosen}
         found = measure(WORKS[name], arguments.rounds, clients)
         floor, own = found["bare C"], found["raybench"]
         assert not isinstance(floor, str) and not isinstance(own, str)
@@ -224,4 +228,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 HERE = Path(__file__).parent
 INPUT_TOKENS = 128
@@ -37,7 +37,7 @@ class Work:
     ttft_ms: float
     gap_ms: float
     workers: int = 1
-    api: str = "completions"
+    api: Literal["completions", "generate"] = "completions"
 
     @property
     def total_tokens(self) -> int:
