@@ -32,13 +32,13 @@ test-all: setup ## also several hosts in network namespaces (root, iproute2) and
 	$(BIN)/python -m pytest
 
 bench: bench-tools ## the client's cost and truth beside bare C, in one run (needs cc)
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/bench.py $(ARGS)
 
-bench-peers: bench-tools ## the same beside the tools that others use; FULL=1: at 4,096 streams as well
-	$(BIN)/python benchmarks/peers.py $(if $(FULL),--full)
+bench-peers: bench-tools ## the same beside the tools that others use (ARGS=--full: at 4,096 streams as well)
+	$(BIN)/python benchmarks/peers.py $(ARGS)
 
 bench-coordinator: bench-tools ## what the coordinator costs, with 2 to 64 workers on this machine
-	$(BIN)/python benchmarks/coordinator.py
+	$(BIN)/python benchmarks/coordinator.py $(ARGS)
 
 bench-tools: setup
 	$(MAKE) --silent -C benchmarks/mockserver

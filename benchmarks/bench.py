@@ -30,7 +30,7 @@ WORKS = {
 }
 #: SGLang's own route: an event of the first 1,024 tokens holds 5.4 KB on average. Paced, for the cost of a byte
 #: that comes while the client is not behind; and as fast as it goes, for the rate.
-CUMULATIVE_PACED = Work(64, 192, 1024, 50, 10, api="generate")
+CUMULATIVE_PACED = Work(64, 128, 1024, 50, 10, api="generate")
 CUMULATIVE_FLAT_OUT = Work(64, 256, 1024, 0, 0, api="generate")
 
 
