@@ -186,8 +186,8 @@ class SkimmingDecoder:
             self._plain_bytes_max = -1  # the rest is nothing to it
 
 
-# Ends of events are looked for by one byte: in a cumulative stream, whose events are long, the search for two costs
-# sixty times as much, and more than all the rest.
+# Ends of events are looked for by one byte: in a cumulative stream, whose events are long, the search for two
+# costs sixty times as much, and more than all the rest.
 
 
 def last_event_end(data: bytes) -> int:
