@@ -90,7 +90,7 @@ def test_a_fleet_is_the_arithmetic_of_what_was_measured(logs: list[str]) -> None
     assert rows["client nodes by ports"] == "19"  # 10^6 / (2 x 27,720)
     assert rows["network into the clients"].startswith("48.0 Gbit/s")  # 2 x 10^7 x 300 bytes
     assert rows["signs of life, health, records"] == "3,000 calls/s, 0.30 cores"
-    assert rows["leases, one a request (dearest)"] == "39,062 calls/s, 3.91 cores"
+    assert rows["leases"] == "39 calls/s, 0.00 cores"  # 10^6 x 20 / 512 requests/s, two calls a worker's 2,000
     assert rows["orders of a point"] == "16.0 GB"
-    # A slot costs 20/512 leases a second, and its 2,000th of 6 calls a second, 100 us each.
-    assert f"full at {1 / (20 / 512 * 1e-4 + 6 / 2000 * 1e-4):,.0f} streams" in printed
+    # A slot costs its 2,000th of 6 calls a second and of two leases a request of 512 / 20 s, 100 us each.
+    assert f"full at {1 / ((6 + 2 * 20 / 512) / 2000 * 1e-4):,.0f} streams" in printed
