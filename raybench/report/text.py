@@ -108,8 +108,8 @@ ENGLISH_SEARCHES = SearchText(
         "below_minimum": "None: the minimum, {fails}, fails.",
         "above_maximum": "{passes}, the maximum: not bounded by the search.",
         "probes_used_up": "Highest that passes {passes}, lowest that fails {fails}: all probes are used.",
-        "void_probes": "Highest that passes {passes}, lowest that fails {fails}: no level between them gave a"
-        " valid number.",
+        "void_probes": "Highest that passes {passes}, lowest that fails {fails}: no other level gave a valid"
+        " number.",
         "skipped": "Not searched: the target cannot hold the minimum.",
         "unfinished": "Not finished. Highest that passes {passes}, lowest that fails {fails}.",
     },
@@ -118,7 +118,7 @@ ENGLISH_SEARCHES = SearchText(
         "below_minimum": "{fails}, the minimum, is saturated already.",
         "above_maximum": "None: throughput still grows at {passes}, the maximum.",
         "probes_used_up": "Saturated at {fails}, not yet at {passes}: all probes are used.",
-        "void_probes": "Saturated at {fails}, not yet at {passes}: between them no level gave a valid number.",
+        "void_probes": "Saturated at {fails}, not yet at {passes}: no other level gave a valid number.",
         "skipped": "Not searched: the target cannot hold the minimum.",
         "unfinished": "Not finished. Saturated at {fails}, not yet at {passes}.",
     },
