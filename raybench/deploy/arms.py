@@ -24,11 +24,12 @@ SIM_GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class RunningSim:
-    """A simulated engine that answers at `url`. `process.stop()` ends it."""
+    """A simulated engine that answers at `url` and logs to `log_path`. `process.stop()` ends it."""
 
     url: str
     pid: int
     process: LaunchedProcess
+    log_path: Path
 
     def stop(self) -> int:
         return self.process.stop()
@@ -72,4 +73,4 @@ def launch_sim(
     except BaseException:
         process.stop()
         raise
-    return RunningSim(url, pid, process)
+    return RunningSim(url, pid, process, log_path)

@@ -25,13 +25,14 @@ from raybench.engines.contract import Facts, Http, RequestShape
 from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
-from raybench.protocol.checks import Evidence, Finding, Verdict, judge
+from raybench.protocol.checks import Evidence, Finding
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import history_of, load_health, load_requests
-from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.evidence import flushed_groups, history_of, load_health, load_log, load_requests
+from raybench.protocol.fleet import LoadFleet, LogReading, TargetHost
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
 from raybench.protocol.target import Sleep, Target
+from raybench.protocol.verdict import Verdict, judge
 from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock
 from raybench.records.journal import Journal
@@ -168,11 +169,11 @@ class Coordinator:
                 target = await self._reach(arm_name, arm, stack)
                 facts = await target.facts()
                 points = self._plan_arm(arm_name, arm, facts)
-                await self._watch(target, facts, stack)
+                log = await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
                 raise _Stop(str(error), EXIT_TARGET) from error
-            procedure = self._procedure(target)
+            procedure = self._procedure(target, log)
             ledger = WindowLedger(
                 self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
             )
@@ -225,8 +226,8 @@ class Coordinator:
         manifest = self._run.read_manifest()
         write_json(self._run.manifest, {**manifest, "points": [asdict(point) for point in self._planned]})
 
-    async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> None:
-        """Start the monitors of this arm; they end with it."""
+    async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> LogReading:
+        """Start the monitors of this arm; they end with it. What is read of the engine's log."""
         gpu = self._scenario.monitors.gpu
         source = gpu.source if gpu.source != "auto" else ("sim" if target.arm.sim else "nvml")
         if source != "none":
@@ -239,8 +240,14 @@ class Coordinator:
         if server.enabled:
             watch = ServerWatch(target, facts.instance, self._run, self._files, self._clock, server.interval_s)
             await stack.enter_async_context(watch)
+        if target.arm.log is None and target.arm.sim is None:
+            return LogReading()
+        stack.push_async_callback(self._host.unwatch_log)
+        log = await self._host.watch_log(target.arm_name, target.arm)
+        self._journal.append("server_log", arm=target.arm_name, part=log.part, reason=log.reason)
+        return log
 
-    def _procedure(self, target: Target) -> Procedure:
+    def _procedure(self, target: Target, log: LogReading) -> Procedure:
         return Procedure(
             target=target,
             fleet=self._fleet,
@@ -249,6 +256,8 @@ class Coordinator:
             guards=self._scenario.guards,
             load=self._scenario.load,
             run_token=self._run_id[-8:],
+            log=log,
+            log_position=self._host.log_position,
             on_step=lambda attempt, step: self.progress.step(attempt.point, attempt.number, step),
         )
 
@@ -352,8 +361,13 @@ class Coordinator:
             torn_parts=torn,
             prompt_is_ids=target.engine.template(attempt.shape).prompt == "ids",
             ignore_eos=attempt.shape.ignore_eos,
+            streamed=attempt.shape.stream,
             flush_reply=observed.flush_reply,
             idle_known=observed.idle_known,
+            log=load_log(self._run, observed.log_load),
+            log_reason=observed.log_reason,
+            flushed_groups=flushed_groups(self._run, observed.log_flush),
+            left_inside=observed.left_inside,
             leased=observed.leased,
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
             clock_uncertainty_ms=observed.clock_uncertainty_ms,

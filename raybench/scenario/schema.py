@@ -16,6 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from raybench.scenario.faults import SimFaults
+
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -114,14 +116,10 @@ class Limits(Model):
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
-class SimFaults(Model):
-    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself."""
+class EngineLog(Model):
+    """The log file that the engine writes on the target's host, absolute there."""
 
-    host_tier: bool = False
-    preload_corpus: bool = False
-    always_hit: bool = False
-    flush_refusals: Annotated[int, Field(ge=0)] = 0
-    flush_refused: bool = False
+    path: Annotated[str, Field(pattern="^/"), Words("an absolute path on the target's host")]
 
 
 class Sim(Model):
@@ -161,6 +159,7 @@ class Arm(Model):
     tls: Tls = Tls()
     limits: Limits = Limits()
     extra_body: dict[str, object] = {}
+    log: EngineLog | None = None
 
     @model_validator(mode="after")
     def _one_way_to_the_target(self) -> Arm:
@@ -168,6 +167,10 @@ class Arm(Model):
             raise ValueError("an arm needs exactly one of `url` and `sim`")
         if self.sim is not None and self.engine != "sglang":
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
+        if self.log is not None and self.engine != "sglang":
+            raise Misfit(f"only SGLang's log tells cached tokens, not that of {self.engine}", "log")
+        if self.log is not None and self.sim is not None:
+            raise Misfit("the simulated engine's log is known already: leave `log` out", "log")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
         return self
@@ -255,11 +258,13 @@ class Guards(Model):
     attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
     on_void: Literal["stop", "next"] = "stop"
     flush: bool = True
+    flush_storage: bool = True
     alive_timeout_s: Seconds = 30.0
     idle_timeout_s: Seconds = 300.0
     idle_stable_s: Annotated[float, Field(ge=0)] = 1.0
     flush_timeout_s: Seconds = 120.0
     flush_retry_s: Seconds = 1.0
+    ghost_grace_s: Annotated[float, Field(ge=0)] = 5.0
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0

@@ -12,7 +12,7 @@ import numpy as np
 class Finish:
     """How a request ended. `status` and `message` are set on an abort, where the engine has them."""
 
-    kind: Literal["length", "abort"]
+    kind: Literal["length", "abort", "stop"]
     message: str | None = None
     status: int | None = None
 
@@ -23,7 +23,9 @@ class Request:
 
     prefilled: tokens of `target` whose KV exists; `target` is the prompt, plus the output so far after a
     retraction. private_pages: pages held outside the prefix tree; locked_pages: leading pages held in it.
-    cached_device / cached_host: prompt tokens found in the cache at the first admission.
+    cached_device / cached_host: prompt tokens found in the cache at the first admission. found_again: tokens of
+    its own KV found at later ones, after retractions. rank: the data-parallel rank that serves it.
+    stops_at: output at which the model ends the answer by itself.
     """
 
     rid: str
@@ -36,6 +38,8 @@ class Request:
     arrival: float = 0.0
     keys: list[int] = field(default_factory=list)
     held_pages: int = 0
+    rank: int = 0
+    stops_at: int | None = None
     ring_start: int = 0
     chance_state: int = 0
     target: int = 0
@@ -45,6 +49,7 @@ class Request:
     output: int = 0
     cached_device: int = 0
     cached_host: int = 0
+    found_again: int = 0
     retractions: int = 0
     verify_steps: int = 0
     correct_drafts: list[int] = field(default_factory=list)

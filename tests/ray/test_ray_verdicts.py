@@ -50,7 +50,7 @@ def test_a_server_that_always_hits_stops_the_run_and_says_why(tmp_path: Path, cl
 
 def test_a_flush_that_is_always_refused_ends_with_the_last_reply(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
     guards = {"flush_timeout_s": 0.5, "flush_retry_s": 0.1}
-    ended, run = drive(tmp_path, cluster, sim={"faults": {"flush_refused": True}}, guards=guards)
+    ended, run = drive(tmp_path, cluster, sim={"faults": {"flush": "refused"}}, guards=guards)
     assert ended.exit_code == 4, ended.output
     failed = product.events(run, "step")[-1]
     assert (failed["step"], failed["status"]) == ("flush", "failed")

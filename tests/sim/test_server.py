@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from raybench.corpus.tokens import load_corpus
-from raybench.scenario.schema import Corpus, Sim, SimFaults, SyntheticCorpus
+from raybench.scenario.faults import SimFaults
+from raybench.scenario.schema import Corpus, Sim, SyntheticCorpus
 
 Call = Callable[[aiohttp.ClientSession], Awaitable[Any]]
 LIMIT_S = 20.0

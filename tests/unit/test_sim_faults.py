@@ -8,7 +8,7 @@ from sim_rehearsal import answer, ask, make_engine, prompt
 
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
-from raybench.scenario.schema import SimFaults
+from raybench.scenario.faults import SimFaults
 from raybench.sim.preload import Preload, load_preload
 
 CORPUS = prompt(7, 20_000)
@@ -60,7 +60,7 @@ def test_a_refusal_while_busy_is_none_of_the_promised_ones() -> None:
 
 
 def test_flush_refused_never_flushes() -> None:
-    engine = make_engine(faults=SimFaults(flush_refused=True))
+    engine = make_engine(faults=SimFaults(flush="refused"))
     assert not any(engine.flush(float(at)) for at in range(1, 20))
 
 
