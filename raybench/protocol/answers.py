@@ -109,7 +109,8 @@ def check_streaming(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
     rows = ok_rows(evidence.requests)
     rows = rows.filter(pc.fill_null(pc.greater_equal(rows["output_tokens"], ONE_PIECE_TOKENS), False))
     spread = pc.subtract(rows["last_token_ns"], rows["first_token_ns"])
-    if rows.num_rows == 0 or (pc.max(spread).as_py() or 0) > 0:
+    longest = pc.max(spread).as_py()
+    if longest is None or longest > 0 or spread.null_count:
         return
     told = rows.filter(pc.is_valid(rows["engine_ttft_s"]))
     message = f"no TTFT: each of {rows.num_rows} answers came in one piece"

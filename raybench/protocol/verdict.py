@@ -23,7 +23,7 @@ from raybench.scenario.schema import Guards
 Decision = Literal["accept", "retry", "void"]
 
 #: Findings that fresh text can cure: the only ones for which an attempt is repeated on its own.
-CURED_BY_FRESH_TEXT = frozenset({"hit_rate_exceeded", "hit_rate_not_verified"})
+CURED_BY_FRESH_TEXT = frozenset({"hit_rate_exceeded", "hit_rate_not_verified", "hit_sources_disagree"})
 
 
 @dataclass(frozen=True)

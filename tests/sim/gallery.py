@@ -53,7 +53,7 @@ class Case:
         workload = {"name": "load", "input_tokens": 256, "output_tokens": 24, "concurrency": [4], "requests": 8}
         guards = {"prewarm_requests": 1, "idle_stable_s": 0.0, "start_lead_s": 0.05, "on_void": "next"}
         guards |= {"counters_settle_s": 2.0, "flush_retry_s": 0.1, "ghost_grace_s": 0.3}
-        guards |= {name: AMPLE_S for name in ("alive_timeout_s", "idle_timeout_s", "flush_timeout_s")}
+        guards |= dict.fromkeys(("alive_timeout_s", "idle_timeout_s", "flush_timeout_s"), AMPLE_S)
         return Scenario.model_validate(
             {
                 "name": self.name,

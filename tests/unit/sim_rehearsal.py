@@ -27,7 +27,9 @@ def make_engine(
     sim = sim or Sim()
     profile = replace(make_profile(sim), **changes)  # type: ignore[arg-type]
     lines: list[str] = [] if log is None else log
-    return Engine(profile, Faults(faults or sim.faults, preload), seed=sim.seed, log=lambda line, rank: lines.append(line))
+    return Engine(
+        profile, Faults(faults or sim.faults, preload), seed=sim.seed, log=lambda line, rank: lines.append(line)
+    )
 
 
 def prompt(seed: int, tokens: int) -> np.ndarray:

@@ -12,7 +12,8 @@ import pytest
 from request_rows import failed, ns, request
 
 from raybench.engines.contract import Counters
-from raybench.protocol.checks import Evidence, Finding, ServerView, Verdict, judge
+from raybench.protocol.checks import Evidence, Finding, ServerView
+from raybench.protocol.verdict import Verdict, judge
 from raybench.records.schema import REQUESTS, WORKER
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
@@ -59,6 +60,8 @@ def rows(changes: Mapping[int, Mapping[str, Any]] | None = None) -> list[dict[st
             input_tokens=INPUT,
             output_tokens_asked=OUTPUT,
             cached_tokens=0,
+            first_token_ns=ns(ticket // C + 0.25),
+            last_token_ns=ns(ticket // C + 1),
         )
         for ticket in range(N)
     ]
@@ -110,7 +113,7 @@ def only(given: Evidence, code: str, guards: Guards | None = None) -> Finding:
 def test_an_honest_attempt_has_no_finding_and_is_accepted() -> None:
     judged = verdict(evidence())
     assert (judged.decision, judged.findings, judged.reasons) == ("accept", (), [])
-    assert judged.hit_rates == {"requests": 0.0, "counters": 0.0}
+    assert judged.hit_rates == {"requests": 0.0, "counters": 0.0, "log": None}
 
 
 # Cold
@@ -132,11 +135,12 @@ def test_o_p3_a_hit_rate_over_the_limit_is_retried_on_fresh_text_and_void_after_
 
 def test_the_hit_rate_is_over_all_tokens_and_the_limit_itself_is_cold() -> None:
     guards = Guards(hit_rate_max=0.25)
-    at_limit = evidence(hits([INPUT, INPUT // 2, 0, 0, 0, 0]), after=ServerView("pid-1", None))
+    unseen = {"before": ServerView("pid-1", None), "after": ServerView("pid-1", None)}
+    at_limit = evidence(hits([INPUT, INPUT // 2, 0, 0, 0, 0]), **unseen)
     assert verdict(at_limit, guards).hit_rates["requests"] == 0.25
-    assert findings(at_limit, guards) == {}
-    over = evidence(hits([INPUT, INPUT // 2, 1, 0, 0, 0]), after=ServerView("pid-1", None))
-    assert only(over, "hit_rate_exceeded", guards).data["source"] == "requests"
+    assert list(findings(at_limit, guards)) == ["traffic_not_verified"]
+    over = findings(evidence(hits([INPUT, INPUT // 2, 1, 0, 0, 0]), **unseen), guards)
+    assert over["hit_rate_exceeded"].data["source"] == "requests"
 
 
 def test_hits_that_only_the_counters_see_are_hits() -> None:
@@ -144,7 +148,9 @@ def test_hits_that_only_the_counters_see_are_hits() -> None:
     found = findings(evidence(after=ServerView("pid-1", after(prefix_hit_tokens=4000))))
     assert set(found) == {"hit_rate_exceeded", "hit_sources_disagree"}
     assert found["hit_rate_exceeded"].data["source"] == "counters"
-    assert found["hit_sources_disagree"].severity == "warning"
+    assert found["hit_sources_disagree"].severity == "void"
+    lenient = findings(evidence(after=ServerView("pid-1", after(prefix_hit_tokens=4000))), Guards(strict=False))
+    assert lenient["hit_sources_disagree"].severity == "warning"
 
 
 def test_the_finding_says_which_tier_held_the_text() -> None:
@@ -159,9 +165,11 @@ def test_the_finding_says_which_tier_held_the_text() -> None:
 def test_o_p4_without_any_source_the_hit_rate_is_not_verified(strict: bool, severity: str, decision: str) -> None:
     silent = evidence(hits([None] * N), before=ServerView(None, None), after=ServerView(None, None))
     guards = Guards(strict=strict)
-    assert only(silent, "hit_rate_not_verified", guards).severity == severity
+    found = findings(silent, guards)
+    assert list(found) == ["hit_rate_not_verified", "traffic_not_verified"]
+    assert found["hit_rate_not_verified"].severity == severity
     judged = verdict(silent, guards)
-    assert (judged.decision, judged.hit_rates) == (decision, {"requests": None, "counters": None})
+    assert (judged.decision, judged.hit_rates) == (decision, {"requests": None, "counters": None, "log": None})
     assert verdict(silent, guards, attempts_left=0).decision == ("void" if strict else "accept")
 
 
@@ -174,14 +182,14 @@ def test_o_p4_one_unknown_request_silences_its_source_and_is_never_a_zero() -> N
 
 def test_o_p4_the_counters_are_the_second_source_of_an_unknown() -> None:
     judged = verdict(evidence(hits([0, 0, 0, 0, 0, None])))
-    assert (judged.decision, judged.hit_rates) == ("accept", {"requests": None, "counters": 0.0})
+    assert (judged.decision, judged.hit_rates) == ("accept", {"requests": None, "counters": 0.0, "log": None})
 
 
 def test_o_p4_a_counter_that_one_side_lacks_is_no_source() -> None:
     """A labelled series that first appears after the load is not a difference from zero."""
     before = replace(BEFORE, prefix_queried_tokens=None, prefix_hit_tokens=None, cached_tokens=None)
     judged = verdict(evidence(hits([None] * N), before=ServerView("pid-1", before)))
-    assert judged.hit_rates == {"requests": None, "counters": None}
+    assert judged.hit_rates == {"requests": None, "counters": None, "log": None}
 
 
 def test_the_older_counters_serve_where_the_prefix_counters_are_missing() -> None:
@@ -302,9 +310,11 @@ def test_text_prompts_have_no_length_to_compare() -> None:
     assert findings(evidence(whole, prompt_is_ids=False, after=longer)) == {}
 
 
-def test_estimated_tokens_are_said_and_not_compared() -> None:
-    found = only(evidence(rows({4: {"output_tokens": 9, "tokens_source": "estimated"}})), "tokens_estimated")
-    assert (found.severity, found.data) == ("warning", {"estimated": 1})
+@pytest.mark.parametrize(("strict", "severity"), [(True, "void"), (False, "warning")])
+def test_estimated_tokens_are_not_compared_and_verify_no_length(strict: bool, severity: str) -> None:
+    whole = rows({4: {"output_tokens": 9, "tokens_source": "estimated"}})
+    found = only(evidence(whole), "tokens_estimated", Guards(strict=strict))
+    assert (found.severity, found.data) == (severity, {"estimated": 1})
 
 
 def test_an_unknown_length_is_not_a_difference() -> None:
@@ -349,7 +359,8 @@ def test_more_than_ours_is_foreign_traffic(deltas: dict[str, float], counter: st
 
 def test_foreign_tokens_are_told_in_full() -> None:
     found = only(evidence(after=ServerView("pid-1", after(input_tokens=2_000_001))), "foreign_traffic")
-    assert found.message == "foreign traffic: the server counted 2,000,001 input tokens, ours were 6,144"
+    ours = "the server counted 2,000,001 input tokens, ours were 6,144"
+    assert found.message == f"foreign traffic: {ours}: 1,993,857 came from elsewhere"
 
 
 def test_what_failed_may_or_may_not_be_counted_by_the_server() -> None:
@@ -366,18 +377,25 @@ def test_what_was_sent_twice_may_be_counted_twice() -> None:
     assert list(findings(twice)) == ["stale_connections"]
 
 
-def test_counters_behind_our_records_are_a_warning() -> None:
-    found = only(evidence(after=ServerView("pid-1", after(requests=N - 2))), "counters_behind")
-    assert (found.severity, found.message) == ("warning", "the server counted 4 requests, our records say 6")
+@pytest.mark.parametrize(("strict", "severity"), [(True, "void"), (False, "warning")])
+def test_counters_behind_our_records_are_no_proof_that_we_were_alone(strict: bool, severity: str) -> None:
+    behind = evidence(after=ServerView("pid-1", after(requests=N - 2)))
+    found = only(behind, "counters_behind", Guards(strict=strict))
+    assert (found.severity, found.message) == (severity, "the server counted 4 requests, our records say 6")
 
 
-def test_missing_counters_are_neither_foreign_nor_behind() -> None:
+def test_missing_counters_are_neither_foreign_nor_behind_but_not_verified() -> None:
     silent = evidence(before=ServerView("pid-1", Counters()), after=ServerView("pid-1", Counters()))
-    assert findings(silent) == {}
+    assert only(silent, "traffic_not_verified").severity == "warning"
+
+
+def test_counters_that_are_gone_after_the_load_prove_nothing() -> None:
+    lost = only(evidence(after=ServerView("pid-1", None)), "counters_lost")
+    assert lost.severity == "void"
 
 
 def test_retractions_are_told_from_either_source() -> None:
-    by_request = only(evidence(rows({1: {"retractions": 2}})), "preemptions")
+    by_request = findings(evidence(rows({1: {"retractions": 2}})))["preemptions"]
     by_counter = only(evidence(after=ServerView("pid-1", after(preemptions=3))), "preemptions")
     assert (by_request.message, by_counter.message) == (
         "2 retractions during the point",

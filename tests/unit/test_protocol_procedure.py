@@ -39,6 +39,7 @@ def test_every_step_of_an_attempt_in_its_order(tmp_path: Path, monkeypatch: pyte
         "counters",
         "load",
         "counters",
+        "idle",  # nobody else is left inside
     ]
     assert stage.steps() == [
         "alive",

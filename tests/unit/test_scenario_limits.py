@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.limits import (
     SIM_LIMITS,
     active_limit,
@@ -13,7 +14,6 @@ from raybench.scenario.limits import (
     sim_limits,
     structural_skip,
 )
-from raybench.scenario.faults import SimFaults
 from raybench.scenario.schema import Arm, Limits, Sim, Workload
 
 K = 1024

@@ -122,7 +122,9 @@ def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None
 
 def test_reported_times_are_wall_times() -> None:
     engine = make_engine(Sim(profile="tp2pp4"))
-    wire = GenerateWire(engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), engine.faults, drafts=0)
+    wire = GenerateWire(
+        engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), engine.faults, drafts=0
+    )
     request = ask("rid-1", prompt(1, 16_384), 11)
     engine.submit(request, 100.0)
     while (end := engine.next_time) is not None:

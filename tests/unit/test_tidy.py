@@ -58,8 +58,8 @@ OWNERS: dict[str, frozenset[str]] = {
     "psutil": frozenset({"deploy", "sim"}),
     "uvloop": frozenset({"load", "cluster", "sim"}),
 }
-#: In the room protocol only these two may know Arrow.
-PROTOCOL_WITH_ARROW = {"checks", "evidence"}
+#: In the room protocol only these may know Arrow.
+PROTOCOL_WITH_ARROW = {"answers", "checks", "evidence", "hits"}
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
