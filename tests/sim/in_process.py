@@ -83,7 +83,7 @@ class PlainFleet:
 class PlainHost:
     """`protocol.fleet.TargetHost` over simulated servers of this process."""
 
-    def __init__(self, run: RunDirectory, desk: OrderDesk, clock: AnchoredClock, preload: Preload | None) -> None:
+    def __init__(self, run: RunDirectory, desk: OrderDesk, clock: AnchoredClock, preload: Preload) -> None:
         self._run, self._desk, self._clock, self._preload = run, desk, clock, preload
         self._servers = AsyncExitStack()
         self._watch: LogWatch | None = None
@@ -151,8 +151,8 @@ class Played:
         return found
 
 
-async def play(scenario: Scenario, path: Path, *, workers: int = 2, corpus_is_held: bool = False) -> Played:
-    """Carry a scenario out. corpus_is_held: engines with the fault `preload_corpus` hold all of its text."""
+async def play(scenario: Scenario, path: Path, *, held_windows: int | None = None, workers: int = 2) -> Played:
+    """Carry a scenario out. held_windows: so many that come first the fault `preload_corpus` holds; None = all."""
     clock = AnchoredClock()
     run = RunDirectory(path / "run")
     run.create()
@@ -170,7 +170,7 @@ async def play(scenario: Scenario, path: Path, *, workers: int = 2, corpus_is_he
         corpus=corpus,
         ledger_dir=path / ".ledger",
         fleet=PlainFleet(corpus, desk, clock, workers),
-        host=PlainHost(run, desk, clock, Preload(corpus.ids, None) if corpus_is_held else None),
+        host=PlainHost(run, desk, clock, Preload(corpus.ids, held_windows)),
         files=files,
         desk=desk,
         make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
