@@ -112,6 +112,7 @@ ENGLISH = Text(
         "Verdict",
         "Hit rate (requests)",
         "Hit rate (counters)",
+        "Hit rate (log)",
         "Windows",
         "Why",
     ),
