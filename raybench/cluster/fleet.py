@@ -292,7 +292,7 @@ class RayTargetHost:
         return status.reason
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
-        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_session()))
+        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
         offset = await measure_offset(self._actor, self._clock)
         reason: str | None = await self._actor.watch_log.remote(part, arm_name, arm, offset)
         return LogReading(part) if reason is None else LogReading(reason=reason)

@@ -121,6 +121,10 @@ class RunDirectory:
         """File of what the log of one arm's engine told in one session."""
         return self.parts / "server_log" / _session_name(arm, session)
 
+    def next_log_session(self) -> int:
+        """1 for a new run; after that, one more than any session in which a log was read."""
+        return max(map(_session_of, self.server_log_parts()), default=0) + 1
+
     def relative(self, path: Path) -> str:
         """The name of a path of this run for `PartFiles`, the same on every host."""
         return path.relative_to(self.path).as_posix()
@@ -151,8 +155,7 @@ class RunDirectory:
 
     def next_session(self) -> int:
         """1 for a new run; after that, one more than any session that left a monitor's part."""
-        parts = (*self.gpu_parts(), *self.server_parts(), *self.server_log_parts())
-        sessions = [_session_of(part) for part in parts]
+        sessions = [_session_of(part) for part in (*self.gpu_parts(), *self.server_parts())]
         return max(sessions, default=0) + 1
 
     def _point(self, point_id: str) -> Path:

@@ -110,7 +110,7 @@ def test_twins_never_change_the_sums(batches: list[tuple[int, int, int]], ranks:
     assert prefill_log(table(one)) == prefill_log(table(all_of_them))
 
 
-def test_only_lines_between_the_two_positions_count(tmp_path: Path) -> None:
+def test_o_p5_only_lines_between_the_two_positions_count(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     path = run.server_log_part("arm")
     path.parent.mkdir(parents=True)
