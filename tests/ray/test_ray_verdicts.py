@@ -27,9 +27,10 @@ def test_a_preloaded_corpus_is_found_out_and_fresh_text_passes(tmp_path: Path, c
     assert (first["attempt"], first["verdict"]) == (1, "retry")
     # a page of each prompt is always computed anew, so that "all of it" is not quite 1
     assert first["hit_rates"]["requests"] > 0.98
+    assert first["hit_rates"]["log"] == first["hit_rates"]["requests"]
     assert {one["code"] for one in first["findings"] if one["severity"] == "void"} == {"hit_rate_exceeded"}
     assert (second["attempt"], second["verdict"]) == (2, "accept")
-    assert second["hit_rates"]["requests"] == 0.0
+    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0, "log": 0.0}
     row = product.points(run)["small/tiny/c2"]
     assert (row["verdict"], row["final_attempt"], row["attempts"]) == ("accepted", 2, 2)
     # the rejected attempt is kept, and told apart
