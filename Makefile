@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lies bench lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lies bench bench-handover lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -38,6 +38,9 @@ bench: setup ## the client's cost and truth beside bare C, in one run (needs cc)
 	$(MAKE) --silent -C benchmarks/mockserver
 	$(MAKE) --silent -C benchmarks/bareclient
 	$(BIN)/python benchmarks/bench.py
+
+bench-handover: setup ## how long a slot stands empty, C=64 over 4 workers on one host and on two (root for the second)
+	$(BIN)/python benchmarks/handover.py
 
 lint: setup
 	$(BIN)/ruff check .

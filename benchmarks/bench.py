@@ -128,8 +128,11 @@ class Desk:
         self._files = PartFiles(run.path)
         self._desk = OrderDesk(run, self._files, AnchoredClock())
 
-    async def open(self, requests: int, slots: dict[str, int]) -> None:
-        self._desk.open("bench/load/c1", 1, "load", requests, slots)
+    async def open(self, requests: int, slots: dict[str, int], workers: dict[str, Any]) -> None:
+        async def ask_back(worker: str, *recall: Any) -> Any:
+            return await workers[worker].recall.remote(*recall)
+
+        self._desk.open("bench/load/c1", 1, "load", requests, slots, ask_back)
 
     async def close(self) -> None:
         self._desk.close()
@@ -160,7 +163,7 @@ def raybench_client(work: Work, port: int, client: str) -> dict[str, float]:
         prompts = ray.put({"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=1024 * 1024)))})
         slots = {f"w{i}": share for i, share in enumerate(split_slots(work.streams, work.workers))}
         workers = {n: ray.remote(Worker).options(num_cpus=0).remote(n, desk, prompts) for n in slots}
-        ray.get(desk.open.remote(work.requests, slots))
+        ray.get(desk.open.remote(work.requests, slots, workers))
         orders = {name: order(work, port, share, client) for name, share in slots.items()}
         ray.get([worker.arm.remote(orders[name]) for name, worker in workers.items()])
         before = ray.get([one.cpu_s.remote() for one in (*workers.values(), desk)])

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.protocol.checks import Evidence, Finding, ok_rows
+from raybench.protocol.checks import Evidence, ok_rows
+from raybench.protocol.finding import Finding
 from raybench.scenario.schema import Guards
 
 #: Answers of so many tokens cannot honestly come in one piece: the first token is always sent at once.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.analysis.server_log import PrefillLog
 from raybench.engines.contract import Counters, QueueState
+from raybench.protocol.finding import Finding, Severity
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 
@@ -24,18 +24,6 @@ from raybench.scenario.schema import Guards
 CLIENT_CPU_BUSY, CLIENT_CPU_SATURATED = 0.7, 0.95
 #: Lateness of a worker's event loop, in ms, that is told of.
 CLIENT_LAG_MS = 50.0
-
-Severity = Literal["void", "warning", "note"]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fact about validity. `data` holds its numbers for the files."""
-
-    code: str
-    severity: Severity
-    message: str
-    data: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,8 +40,8 @@ class Evidence:
 
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
-    leased: requests that the coordinator handed out to workers. health: the workers' own rows over the load
-    (records.schema.WORKER), None where they were not kept.
+    leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
+    health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
     log: what the engine's own log told over the load, None where none was read, then log_reason says why if
     one should have been. flushed_groups: data-parallel groups whose log line says that the flush was done, and
     that it was not. left_inside: the engine's queue once the counters had settled, None = unknown.
@@ -114,7 +102,7 @@ def preemptions(evidence: Evidence) -> float:
 def check_workers(evidence: Evidence) -> Iterator[Finding]:
     """Every ticket has exactly one record, and every worker lived (case O-R4)."""
     planned, received = evidence.point.requests, evidence.requests.num_rows
-    data = {"planned": planned, "sent": evidence.leased, "received": received}
+    data = {"planned": planned, "handed_out": evidence.leased, "received": received}
     for worker, reason in evidence.lost_workers.items():
         yield Finding(
             "worker_lost",
@@ -134,14 +122,15 @@ def check_workers(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
-    """Concurrency C means that C were in flight, by the records themselves."""
-    rows = evidence.requests
+    """Concurrency C means that C were in flight, by the records themselves. Of closed loops."""
+    rows, level = evidence.requests, evidence.point.concurrency
+    if level is None:
+        return
     sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
     if sent.num_rows == 0:
         if rows.num_rows:
             yield Finding("concurrency_not_verified", "void", "no record says when its request was sent")
         return
-    level = evidence.point.concurrency
     starts, ends = sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()
     course = in_flight(starts, ends)
     # After the last send the level falls by nature, so only the time until then is judged.

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 
 from raybench.protocol.checks import (
     Evidence,
-    Finding,
-    Severity,
     counter_delta,
     ok_rows,
     preemptions,
     total,
 )
+from raybench.protocol.finding import Finding, Severity
 from raybench.scenario.schema import Guards
 
 #: Two hit sources may differ by this much before the difference is a finding (page rounding).

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from raybench.protocol.checks import (
     Evidence,
-    Finding,
-    Severity,
     counter_delta,
     ok_rows,
     preemptions,
     total,
     total_of_tries,
 )
+from raybench.protocol.finding import Finding, Severity
 from raybench.protocol.hits import LOG_TOLERANCE
 from raybench.scenario.schema import Guards
 

@@ -9,14 +9,15 @@ from typing import Literal
 from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
 from raybench.protocol.checks import (
     Evidence,
-    Finding,
     check_client,
     check_clocks,
     check_gpu,
     check_reached_load,
     check_workers,
 )
+from raybench.protocol.finding import Finding
 from raybench.protocol.hits import check_flush, check_hits, check_log, hit_rates
+from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.protocol.traffic import check_identity, check_idle, check_preemptions, check_traffic
 from raybench.scenario.schema import Guards
 
@@ -62,6 +63,13 @@ def judge(evidence: Evidence, guards: Guards, *, attempts_left: int) -> Verdict:
     return Verdict(decision, findings, rates)
 
 
+def void_verdict(code: str, message: str, earlier: Verdict | None) -> Verdict:
+    """A void verdict made of one finding, after those of an earlier attempt where they are the cause."""
+    findings = () if earlier is None else earlier.findings
+    rates: Mapping[str, float | None] = {} if earlier is None else earlier.hit_rates
+    return Verdict("void", (*findings, Finding(code, "void", message)), rates)
+
+
 def _of_complete_records(
     evidence: Evidence, rates: Mapping[str, float | None], guards: Guards
 ) -> tuple[Finding, ...]:
@@ -77,6 +85,8 @@ def _of_complete_records(
         *check_traffic(evidence, guards),
         *check_preemptions(evidence),
         *check_reached_load(evidence, guards),
+        *check_schedule(evidence.requests, guards.late_share_max),
+        *check_growth(evidence.requests),
         *check_client(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),

@@ -5,7 +5,7 @@
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
     parts/server_log/<arm>.arrows                          lines of the engine's own log
-    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet
+    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
     report.md report.html report.json
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
@@ -60,6 +60,7 @@ class RunDirectory:
         self.gpu_parquet = path / "gpu.parquet"
         self.server_parquet = path / "server.parquet"
         self.worker_parquet = path / "worker.parquet"
+        self.searches_json = path / "searches.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"
         self.report_json = path / "report.json"

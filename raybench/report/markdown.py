@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import numbers, tables
+from raybench.report import numbers, searches, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
+from raybench.scenario.levels import Level
 
 #: Keys of the manifest that end so hold digests of inputs.
 _SHA256 = "sha256"
@@ -23,6 +24,8 @@ def render(source: Source, text: Text) -> str:
         *_section(text.protocol, _protocol(source, text)),
         *_section(text.active_limits, [text.active_limits_note, draw(tables.active_limit_table(source, text))]),
         *_section(text.results, _results(source, text)),
+        *_section(text.open_loop, _open_loop(source, text)),
+        *_section(text.searches.heading, _searches(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
         *_section(text.invalid, _invalid(source, text)),
@@ -90,7 +93,7 @@ def _best(source: Source, text: Text) -> Iterator[str]:
                 workload=f"{workload} ({tables.shape(best)})",
                 rate=numbers.rate(best["output_tokens_per_s"]),
                 arm=best["arm"],
-                concurrency=best["concurrency"],
+                level=Level.of_row(best).label,
             )
 
 
@@ -110,7 +113,7 @@ def _protocol(source: Source, text: Text) -> list[str]:
     measured = [point for point in source.points if point["attempts"]]
     rejected = tables.attempt_table(source, text)
     attempts = sum(point["attempts"] for point in measured)
-    lines = [text.protocol_load]
+    lines = _kinds_of_load(source, text)
     if "hit_rate_max" in guards:
         lines.append(text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(source)))
     if guards.get("prewarm_requests"):
@@ -122,6 +125,12 @@ def _protocol(source: Source, text: Text) -> list[str]:
     )
     blocks = _bullets(lines)
     return [*blocks, f"**{text.rejected}**", draw(rejected)] if rejected.rows else blocks
+
+
+def _kinds_of_load(source: Source, text: Text) -> list[str]:
+    closed = {Level.of_row(point).closed_loop for point in source.points}
+    told = {True: text.protocol_load, False: text.protocol_open_loop}
+    return [line for kind, line in told.items() if kind in closed]
 
 
 def _highest_hit_rate(source: Source) -> str:
@@ -141,6 +150,20 @@ def _results(source: Source, text: Text) -> list[str]:
         if not all(tables.is_boundary(point) for point in points):
             blocks.append(f"### {workload} ({tables.shape(points[0])})")
             blocks.append(draw(tables.result_table(points, source.arms, text)))
+    return blocks
+
+
+def _open_loop(source: Source, text: Text) -> list[str]:
+    table = tables.open_loop_table(source, text)
+    return [text.open_loop_note, draw(table)] if table.rows else []
+
+
+def _searches(source: Source, text: Text) -> list[str]:
+    blocks = [text.searches.note] if source.searches else []
+    for entry in source.searches:
+        blocks.append(f"### {searches.title(entry, text)}")
+        blocks += _bullets(searches.answer(entry, text))
+        blocks.append(draw(searches.probe_table(entry, text)))
     return blocks
 
 

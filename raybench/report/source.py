@@ -37,6 +37,7 @@ class Source:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    searches: list[Mapping[str, Any]] = field(default_factory=list)
     status: str | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -93,9 +94,20 @@ def read_source(run: RunDirectory) -> Source:
         facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
         limits=_limits(lines),
+        searches=_searches(run),
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
     )
+
+
+def _searches(run: RunDirectory) -> list[Mapping[str, Any]]:
+    """The entries of searches.json; none where the scenario searches nothing."""
+    if not run.searches_json.is_file():
+        return []
+    entries = read_json(run.searches_json)
+    if not isinstance(entries, list):
+        raise RunDirectoryError(f"{run.searches_json}: not a list of searches")
+    return entries
 
 
 def _limits(lines: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any
 from raybench.report import numbers
 from raybench.report.source import Point, Source, points_rows
 from raybench.report.text import Text
+from raybench.scenario.levels import Level
 
 __all__ = [
     "Row",
@@ -21,6 +22,7 @@ __all__ = [
     "attempt_table",
     "boundary_table",
     "fact_table",
+    "open_loop_table",
     "points_rows",
     "result_table",
     "steady_table",
@@ -56,13 +58,17 @@ def is_boundary(point: Point) -> bool:
     return bool(point["output_tokens"] == 1)
 
 
-def concurrency(point: Point) -> str:
-    return f"{point['concurrency']} {QUEUEING_MARK}" if point["queueing"] else str(point["concurrency"])
+def level(point: Point) -> str:
+    """`64`, `64 †` where it queues, `8 req/s`, `trace x2`."""
+    own = Level.of_row(point)
+    text = str(own.concurrency) if own.closed_loop else own.label
+    return f"{text} {QUEUEING_MARK}" if point["queueing"] else text
 
 
 def shape(point: Point) -> str:
     """`16k -> 512`."""
-    return f"{numbers.tokens(point['input_tokens'])} -> {numbers.tokens(point['output_tokens'])}"
+    longest = point["trace_speed"] is not None
+    return numbers.shape(point["input_tokens"], point["output_tokens"], longest=longest)
 
 
 def verdict(point: Point, text: Text) -> str:
@@ -73,8 +79,8 @@ def verdict(point: Point, text: Text) -> str:
 
 
 def by_level(points: Sequence[Point], arms: Sequence[str]) -> list[Point]:
-    """Points of one workload by concurrency, the arms of one level together."""
-    return sorted(points, key=lambda point: (point["concurrency"], arms.index(point["arm"])))
+    """Points of one workload by level, the arms of one level together."""
+    return sorted(points, key=lambda point: (Level.of_row(point).sort_key, arms.index(point["arm"])))
 
 
 def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, why: bool = True) -> Table:
@@ -82,7 +88,7 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
     rows = []
     for point in by_level(points, arms):
         cells = (
-            concurrency(point),
+            level(point),
             point["arm"],
             numbers.rate(point["input_tokens_per_s"]),
             numbers.rate(point["output_tokens_per_s"]),
@@ -92,7 +98,14 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
             verdict(point, text) if why else text.verdicts[point["verdict"]],
         )
         rows.append(_row(point, cells, numbers_at=range(2, 7)))
-    return Table(text.result_columns, rows, right=frozenset(range(2, 7)))
+    return Table(_headed(text.result_columns, points, text), rows, right=frozenset(range(2, 7)))
+
+
+def _headed(columns: tuple[str, ...], points: Sequence[Point], text: Text) -> tuple[str, ...]:
+    """The column of concurrencies has another name where a level is none."""
+    if all(Level.of_row(point).closed_loop for point in points):
+        return columns
+    return tuple(text.level if column == text.result_columns[0] else column for column in columns)
 
 
 def _row(point: Point, cells: tuple[str, ...], numbers_at: Sequence[int]) -> Row:
@@ -107,7 +120,7 @@ def appendix_table(source: Source, text: Text) -> Table:
         for point in by_level(points, source.arms):
             cells = (
                 point["workload"],
-                concurrency(point),
+                level(point),
                 point["arm"],
                 _ok_of(point),
                 numbers.fixed(point["wall_s"], 2),
@@ -122,7 +135,7 @@ def appendix_table(source: Source, text: Text) -> Table:
                 text.verdicts[point["verdict"]],
             )
             rows.append(_row(point, cells, numbers_at=range(3, 13)))
-    return Table(text.appendix_columns, rows, right=frozenset(range(3, 13)))
+    return Table(_headed(text.appendix_columns, source.points, text), rows, right=frozenset(range(3, 13)))
 
 
 def _ok_of(point: Point) -> str:
@@ -136,11 +149,11 @@ def steady_table(source: Source, text: Text) -> Table:
     rows = []
     for points in source.workloads.values():
         for point in by_level(points, source.arms):
-            if point["requests"] is None:
+            if point["requests"] is None or not Level.of_row(point).closed_loop:
                 continue
             cells = (
                 point["workload"],
-                concurrency(point),
+                level(point),
                 point["arm"],
                 numbers.count(point["in_flight_peak"]),
                 numbers.percent(point["in_flight_share"]),
@@ -161,6 +174,33 @@ def _beside(whole: float | None, steady: float | None) -> str:
     return f"{numbers.rate(whole)} / {numbers.rate(steady)}"
 
 
+def open_loop_table(source: Source, text: Text) -> Table:
+    """Open loops: the three rates, how late the client was, and latencies from both starts."""
+    rows = []
+    for points in source.workloads.values():
+        for point in by_level(points, source.arms):
+            if point["offered_rate_per_s"] is None:
+                continue
+            cells = (
+                point["workload"],
+                level(point),
+                point["arm"],
+                numbers.rate(point["offered_rate_per_s"]),
+                numbers.rate(point["sent_rate_per_s"]),
+                numbers.rate(point["requests_per_s"]),
+                f"{numbers.count(point['late_sends'])}/{point['requests']}",
+                numbers.latencies(
+                    [point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1
+                ),
+                numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
+                numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
+                numbers.count(point["in_flight_peak"]),
+                text.verdicts[point["verdict"]],
+            )
+            rows.append(_row(point, cells, numbers_at=range(3, 11)))
+    return Table(text.open_loop_columns, rows, right=frozenset(range(3, 11)))
+
+
 def boundary_table(source: Source, text: Text) -> Table:
     """Workloads with one output token, one row an arm: what it completed, and why not the rest."""
     rows = []
@@ -170,13 +210,13 @@ def boundary_table(source: Source, text: Text) -> Table:
             if not own:
                 continue
             done = [point for point in own if point["verdict"] == "accepted"]
-            missing = [f"C={p['concurrency']} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
+            missing = [f"{Level.of_row(p).label} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
             cells = (
                 numbers.tokens(own[0]["input_tokens"]),
                 arm,
-                "/".join(concurrency(point) for point in done) or numbers.UNKNOWN,
+                "/".join(level(point) for point in done) or numbers.UNKNOWN,
                 numbers.rate(done[0]["input_tokens_per_s"] if done else None),
-                f"{numbers.latency(done[-1]['ttft_ms_p95'])} (C={done[-1]['concurrency']})"
+                f"{numbers.latency(done[-1]['ttft_ms_p95'])} ({Level.of_row(done[-1]).label})"
                 if done
                 else numbers.UNKNOWN,
                 "; ".join(missing) or numbers.UNKNOWN,
@@ -322,6 +362,6 @@ def _device_row(arm: str, seen: Sequence[tuple[Point, dict[str, Any]]]) -> Row |
         numbers.memory(round(mean)),
         numbers.memory(highest["peak_bytes"]),
         numbers.memory(min(gpu["headroom_min_bytes"] for _, gpu in known)),
-        f"{at['workload']} C={at['concurrency']}",
+        f"{at['workload']} {Level.of_row(at).label}",
     )
     return Row(cells)

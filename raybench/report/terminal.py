@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.report import tables
+from raybench.report import searches, tables
 from raybench.report.markdown import notes, summary
 from raybench.report.source import read_source
 from raybench.report.text import ENGLISH, Text
@@ -28,7 +28,8 @@ def closing_line(outcome: Mapping[str, object]) -> str:
 
 
 def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> None:
-    """Print one table a workload, then the points without a valid number and how to read the rest.
+    """Print one table a workload, what searches found, then the points without a valid number and how to read
+    the rest.
 
     Raises RunDirectoryError when the run was not merged.
     """
@@ -37,6 +38,10 @@ def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> N
         console.print(f"{workload} ({tables.shape(points[0])})", style="bold", highlight=False, markup=False)
         table = tables.result_table(points, source.arms, text, why=False)
         console.print(_drawn(table, text, can_strike=console.is_terminal))
+    for entry in source.searches:
+        console.print(searches.title(entry, text), style="bold", highlight=False, markup=False)
+        for line in searches.answer(entry, text):
+            console.print(f"  {line}", highlight=False, markup=False)
     for point in source.points:
         if point["verdict"] != "accepted":
             line = f"{point['point_id']}: {tables.verdict(point, text)}"

@@ -6,6 +6,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class SearchText:
+    """The words of searches. Answers are by status, sides by whether a probe passes (None: it says nothing)."""
+
+    heading: str
+    note: str
+    title: str
+    slo: str
+    knee: str
+    slo_answers: dict[str, str]
+    knee_answers: dict[str, str]
+    goodput: str
+    interval: str
+    no_interval: str
+    bounded: str
+    columns: tuple[str, ...]
+    goodput_column: str
+    slo_sides: dict[bool | None, str]
+    knee_sides: dict[bool | None, str]
+    not_known: str
+
+
+@dataclass(frozen=True)
 class Text:
     """The words of one language. Placeholders in braces are filled by `str.format`."""
 
@@ -28,6 +50,7 @@ class Text:
     protocol_flush: str
     protocol_no_flush: str
     protocol_load: str
+    protocol_open_loop: str
     rejected: str
     interrupted: str
     attempt_columns: tuple[str, ...]
@@ -38,6 +61,11 @@ class Text:
     limit_by_pool: str
     results: str
     result_columns: tuple[str, ...]
+    open_loop: str
+    level: str
+    open_loop_note: str
+    open_loop_columns: tuple[str, ...]
+    searches: SearchText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -68,11 +96,49 @@ class Text:
     no: str
 
 
+ENGLISH_SEARCHES = SearchText(
+    heading="Searches",
+    note="Each level that a search came to is a point of its own, with its own verdict. A level without a valid"
+    " number counts neither as passing nor as failing.",
+    title="{workload} on {arm}: {question}",
+    slo="the highest level with {limits}",
+    knee="the lowest level whose output throughput the highest exceeds by at most {gain}",
+    slo_answers={
+        "found": "{passes}; {fails} fails.",
+        "below_minimum": "None: the minimum, {fails}, fails.",
+        "above_maximum": "{passes}, the maximum: not bounded by the search.",
+        "probes_used_up": "Highest that passes {passes}, lowest that fails {fails}: all probes are used.",
+        "void_probes": "Highest that passes {passes}, lowest that fails {fails}: no other level gave a valid"
+        " number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Highest that passes {passes}, lowest that fails {fails}.",
+    },
+    knee_answers={
+        "found": "{fails}; up to {passes} throughput still grows.",
+        "below_minimum": "{fails}, the minimum, is saturated already.",
+        "above_maximum": "None: throughput still grows at {passes}, the maximum.",
+        "probes_used_up": "Saturated at {fails}, not yet at {passes}: all probes are used.",
+        "void_probes": "Saturated at {fails}, not yet at {passes}: no other level gave a valid number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Saturated at {fails}, not yet at {passes}.",
+    },
+    goodput="Goodput there: {good} of {n} requests met the limits each by itself, {rate} requests/s ({interval}),"
+    " {tokens} output tok/s.",
+    interval="95 % interval {low} to {high}",
+    no_interval="too few for an interval",
+    bounded="Searched up to {level} only: {reason}.",
+    columns=("Level", "Verdict", "Result", "Why"),
+    goodput_column="Goodput (req/s)",
+    slo_sides={True: "passes", False: "fails", None: "—"},
+    knee_sides={True: "grows", False: "saturated", None: "—"},
+    not_known="{metric} is not known",
+)
+
 ENGLISH = Text(
     title="Report of run {run_id}",
     summary="Summary",
     counts="{total} points: {accepted} accepted, {void} void, {skipped} skipped, {missing} not measured.",
-    best="{workload}: highest output throughput {rate} tok/s ({arm}, C={concurrency})",
+    best="{workload}: highest output throughput {rate} tok/s ({arm}, {level})",
     nothing_valid="No point is valid, so there is nothing to sum up.",
     ended="The run ended as: {status}.",
     environment="Environment",
@@ -104,6 +170,8 @@ ENGLISH = Text(
     protocol_no_flush="The prefix cache was not flushed: cold rests on fresh text and the hit check.",
     protocol_load="Closed loop: concurrency C is held until no request is unsent; streaming; token counts as"
     " the server gives them.",
+    protocol_open_loop="Open loop: each request is sent at its time by a schedule made from a seed or a trace,"
+    " whatever became of the others; streaming; token counts as the server gives them.",
     rejected="Attempts that do not count",
     interrupted="interrupted before its verdict",
     attempt_columns=(
@@ -124,6 +192,25 @@ ENGLISH = Text(
     limit_by_pool="KV pool",
     results="Results",
     result_columns=("C", "Arm", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "Verdict"),
+    open_loop="Open loop",
+    level="Level",
+    open_loop_note="Rates in requests per second: as scheduled, as sent, as completed. Latencies P95 from when a"
+    " request was sent / from when it was scheduled; the difference is what waited in the client.",
+    open_loop_columns=(
+        "Workload",
+        "Level",
+        "Arm",
+        "Offered",
+        "Sent",
+        "Completed",
+        "Late sends",
+        "Send delay P50 / P99 / max",
+        "TTFT P95",
+        "E2E P95",
+        "Peak in flight",
+        "Verdict",
+    ),
+    searches=ENGLISH_SEARCHES,
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",
     boundary_columns=(

@@ -33,6 +33,7 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "percentile_method": PERCENTILE_METHOD,
         "summary": summary(source, text)[0],
         "points": source.points,
+        "searches": source.searches,
         "facts": source.facts,
         "gpus": source.gpus,
         "limits": source.limits,

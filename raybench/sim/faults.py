@@ -194,3 +194,7 @@ class Faults:
     @property
     def slow_accept_s(self) -> float:
         return self._faults.slow_accept_s
+
+    def pace(self, chance: float) -> int:
+        """A request gets a token at each n-th decode step. chance: its own, in [0, 1). Asked once a request."""
+        return round(float(self._faults.pace_spread**chance))

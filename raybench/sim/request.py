@@ -25,7 +25,8 @@ class Request:
     retraction. private_pages: pages held outside the prefix tree; locked_pages: leading pages held in it.
     cached_device / cached_host: prompt tokens found in the cache at the first admission. found_again: tokens of
     its own KV found at later ones, after retractions. rank: the data-parallel rank that serves it.
-    stops_at: output at which the model ends the answer by itself.
+    stops_at: output at which the model ends the answer by itself. pace: it gets a token at each n-th of the
+    decode steps that it is part of, of which there were `steps`.
     """
 
     rid: str
@@ -42,6 +43,8 @@ class Request:
     stops_at: int | None = None
     ring_start: int = 0
     chance_state: int = 0
+    pace: int = 1
+    steps: int = 0
     target: int = 0
     prefilled: int = 0
     private_pages: int = 0

@@ -59,7 +59,9 @@ class Case:
             {
                 "name": self.name,
                 "arms": {"arm": {"sim": sim, **self.arm}},
-                "workloads": [workload | self.workload],
+                "workloads": [
+                    {key: value for key, value in (workload | self.workload).items() if value is not None}
+                ],
                 "corpus": {"synthetic": {"tokens": 262_144}},
                 "guards": guards | self.guards,
                 "load": dict(self.load),
@@ -392,6 +394,12 @@ HONEST = [
         "sixteen in flight, four running: a queueing point",
         sim={"max_running_requests": 4},
         workload={"concurrency": [16], "requests": 32},
+    ),
+    Case(
+        "open_loop",
+        "requests by a schedule",
+        workload={"concurrency": None, "rate_per_s": [20.0], "requests": 20},
+        guards={"late_share_max": 1.0},  # a client that shares its process with all others is late at times
     ),
     Case(
         "retractions",

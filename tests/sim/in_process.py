@@ -16,12 +16,14 @@ from typing import Any
 from raybench.corpus.tokens import TokenCorpus, load_corpus, render_ids
 from raybench.engines import ENGINES
 from raybench.load.http import ControlClient
+from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading
+from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
@@ -74,6 +76,11 @@ class PlainFleet:
         runs = [self._members[name].run(self._desk, start, offsets[name]) for name in orders]
         summaries = await asyncio.gather(*runs)
         return FleetResult(start, self._clock.unix_ns(), tuple(summaries))
+
+    async def recall(
+        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
+    ) -> Returned | None:
+        return await self._members[worker].recall(point_id, attempt, phase, recall)
 
     async def cancel(self) -> None:
         for member in self._members.values():
@@ -168,6 +175,7 @@ async def play(scenario: Scenario, path: Path, *, held_windows: int | None = Non
         journal=journal,
         history=History(),
         corpus=corpus,
+        traces={},
         ledger_dir=path / ".ledger",
         fleet=PlainFleet(corpus, desk, clock, workers),
         host=PlainHost(run, desk, clock, Preload(corpus.ids, held_windows)),

@@ -11,7 +11,8 @@ import pyarrow as pa
 from request_rows import failed, ns, request
 
 from raybench.engines.contract import Counters
-from raybench.protocol.checks import Evidence, Finding, ServerView
+from raybench.protocol.checks import Evidence, ServerView
+from raybench.protocol.finding import Finding
 from raybench.protocol.verdict import Verdict, judge
 from raybench.records.schema import REQUESTS
 from raybench.scenario.plan import Point

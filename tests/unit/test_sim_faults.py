@@ -158,3 +158,19 @@ def test_tokens_that_a_retracted_request_finds_again_are_kept_apart() -> None:
     assert any(request.found_again for request in retracted)
     told = Faults(SimFaults(cached_tokens="with_retractions"))
     assert [told.told_cached(request) for request in requests] == [request.found_again for request in requests]
+
+
+def test_a_pace_spread_makes_requests_of_one_length_differ_by_so_much() -> None:
+    engine = make_engine(faults=SimFaults(pace_spread=100))
+    requests = [answer(engine, ask(f"{number}", prompt(number, 64), 8)) for number in range(40)]
+    assert {request.output for request in requests} == {8}
+    steps = sorted(request.steps for request in requests)
+    assert 7 <= steps[0] < 30
+    assert 300 < steps[-1] <= 700
+    assert all(request.steps == 7 * request.pace for request in requests)
+
+
+def test_the_pace_is_drawn_by_ratio() -> None:
+    faults = Faults(SimFaults(pace_spread=100))
+    assert [faults.pace(chance) for chance in (0.0, 0.5, 0.999999)] == [1, 10, 100]
+    assert Faults(SimFaults()).pace(0.7) == 1
