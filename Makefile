@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lies bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -30,6 +30,9 @@ test: setup ## every test that needs nothing but this machine
 
 test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
 	$(BIN)/python -m pytest
+
+lies: setup ## engines that lie or fail: which are caught, and which honest ones are accused
+	$(BIN)/python tests/sim/gallery.py
 
 bench: bench-tools ## the client's cost and truth beside bare C, in one run (needs cc)
 	$(BIN)/python benchmarks/bench.py $(ARGS)

@@ -287,9 +287,13 @@ def cached_tokens(requests: pa.Table) -> int | None:
 
 
 def prefix_hit_rate(requests: pa.Table) -> float | None:
-    """Cached tokens / prompt tokens, over the requests that report both. None if none does."""
+    """Cached tokens / prompt tokens, over the requests that report both. None if none does.
+
+    Retracted requests are left out: they find their own KV in their second prefill.
+    """
     both = pc.and_(pc.is_valid(requests["cached_tokens"]), pc.is_valid(requests["input_tokens"]))
-    told = requests.select(["cached_tokens", "input_tokens"]).filter(both)
+    once = pc.equal(pc.fill_null(requests["retractions"], 0), 0)
+    told = requests.select(["cached_tokens", "input_tokens"]).filter(pc.and_(both, once))
     asked = pc.sum(told["input_tokens"]).as_py()
     return float(pc.sum(told["cached_tokens"]).as_py()) / asked if asked else None
 

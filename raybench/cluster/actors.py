@@ -21,6 +21,7 @@ import ray
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
+from raybench.engines import ENGINES
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.routes import own_addresses
@@ -28,6 +29,7 @@ from raybench.load.worker import LoadWorker
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
 from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
+from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.monitors.sim_gpu import HttpGpuSource
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.schema import GPU
@@ -89,7 +91,7 @@ class LoadWorkerActor:
 
 
 class TargetHostActor:
-    """Launcher and GPU monitor on the host of the serving engine."""
+    """Launcher, GPU monitor and log reader on the host of the serving engine."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -98,6 +100,7 @@ class TargetHostActor:
         self._sampler: GpuSampler | None = None
         self._pump: asyncio.Task[None] | None = None
         self._part = ""
+        self._log: LogWatch | None = None
         self._encoder: ArrowEncoder | None = None
 
     async def hello(self) -> dict[str, object]:
@@ -121,6 +124,34 @@ class TargetHostActor:
         running = await asyncio.to_thread(launch_sim, arm.sim, address, folder / "engine.log", preload=preload)
         self._sims[arm_name] = running
         return running.url
+
+    async def watch_log(self, part: str, arm_name: str, arm: Arm, offset: ClockOffset) -> str | None:
+        """Read the log of what was launched here for the arm, or the arm's own, from its end on; why not."""
+        running = self._sims.get(arm_name)
+        named = None if arm.log is None else Path(arm.log.path)
+        path = named if running is None else running.log_path
+        if path is None:
+            return "the arm names no log"
+        tail = LogTail(path, ENGINES[arm.engine].read_log_line, self._clock, arm_name)
+        metadata = part_metadata("server_log", ClockAnchor.now(self._clock), arm=arm_name, **offset.to_metadata())
+        watch = LogWatch(tail, part, metadata, self._append_part, self._close_part)
+        reason = await watch.start()
+        self._log = watch if reason is None else None
+        return reason
+
+    async def log_position(self) -> int | None:
+        return None if self._log is None else await self._log.mark()
+
+    async def unwatch_log(self) -> None:
+        watch, self._log = self._log, None
+        if watch is not None:
+            await watch.stop()
+
+    async def _append_part(self, part: str, data: bytes) -> None:
+        await self._coordinator.append_part.remote(part, data)
+
+    async def _close_part(self, part: str) -> None:
+        await self._coordinator.close_part.remote(part)
 
     async def stop(self, arm_name: str) -> None:
         running = self._sims.pop(arm_name, None)
@@ -158,8 +189,8 @@ class TargetHostActor:
             await asyncio.to_thread(self._sampler.stop)
             await self._flush()
             if self._encoder is not None:
-                await self._coordinator.append_part.remote(self._part, self._encoder.close())
-                await self._coordinator.close_part.remote(self._part)
+                await self._append_part(self._part, self._encoder.close())
+                await self._close_part(self._part)
             self._sampler = self._encoder = None
 
     async def _pump_for_ever(self) -> None:
@@ -172,7 +203,7 @@ class TargetHostActor:
             return
         rows = self._sampler.drain()
         if rows:
-            await self._coordinator.append_part.remote(self._part, self._encoder.encode(rows))
+            await self._append_part(self._part, self._encoder.encode(rows))
 
 
 def _own_process() -> dict[str, object]:

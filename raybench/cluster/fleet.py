@@ -26,7 +26,7 @@ from raybench.errors import ClusterError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
-from raybench.protocol.fleet import FleetResult
+from raybench.protocol.fleet import FleetResult, LogReading
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset, estimate_offset, same_boot_offset
 from raybench.records.rundir import RunDirectory
 from raybench.scenario.plan import make_plan
@@ -305,6 +305,21 @@ class RayTargetHost:
         write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
         self._gpu_on = status.available
         return status.reason
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
+        offset = await measure_offset(self._actor, self._clock)
+        reason: str | None = await self._actor.watch_log.remote(part, arm_name, arm, offset)
+        return LogReading(part) if reason is None else LogReading(reason=reason)
+
+    async def log_position(self) -> int | None:
+        try:
+            return await within(self._actor.log_position.remote(), CALL_TIMEOUT_S, "the log on the target host")
+        except ClusterError:
+            return None
+
+    async def unwatch_log(self) -> None:
+        await within(self._actor.unwatch_log.remote(), CALL_TIMEOUT_S, "ending the reading of the log")
 
     async def gpu_reason(self) -> str | None:
         if not self._gpu_on:

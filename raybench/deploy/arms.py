@@ -24,11 +24,12 @@ SIM_GRACE_S = 3.0
 
 @dataclass(frozen=True)
 class RunningSim:
-    """A server of ours that answers at `url`. `process.stop()` ends it."""
+    """A server of ours that answers at `url` and logs to `log_path`. `process.stop()` ends it."""
 
     url: str
     pid: int
     process: LaunchedProcess
+    log_path: Path
 
     def stop(self) -> int:
         return self.process.stop()
@@ -59,17 +60,19 @@ def launch_sim(
     a tier of its cache already holds, as the fault `preload_corpus` needs it. Raises TargetError.
     """
     command = sim_command(sim, host, log_path, preload)
-    return _launch(command, log_path.with_name(log_path.name + ".out"), "the simulated engine", timeout_s)
+    printed = log_path.with_name(log_path.name + ".out")
+    process = LaunchedProcess.start(command, log_path=printed, grace_s=SIM_GRACE_S, name="the simulated engine")
+    return _once_ready(process, log_path, timeout_s)
 
 
 def launch_null_server(log_path: Path, *, timeout_s: float = SIM_READY_TIMEOUT_S) -> RunningSim:
     """Start the server of `raybench roofline` on the loopback of this host. Raises TargetError."""
     command = [sys.executable, "-m", "raybench.sim.null_server", "--parent-pid", PARENT_PID]
-    return _launch(command, log_path, "the null server", timeout_s)
+    process = LaunchedProcess.start(command, log_path=log_path, grace_s=SIM_GRACE_S, name="the null server")
+    return _once_ready(process, log_path, timeout_s)
 
 
-def _launch(command: list[str], log_path: Path, name: str, timeout_s: float) -> RunningSim:
-    process = LaunchedProcess.start(command, log_path=log_path, grace_s=SIM_GRACE_S, name=name)
+def _once_ready(process: LaunchedProcess, log_path: Path, timeout_s: float) -> RunningSim:
     try:
         ready = process.wait_ready(ReadyLine(), timeout_s)
         url, pid = ready.get("url"), ready.get("pid")
@@ -78,4 +81,4 @@ def _launch(command: list[str], log_path: Path, name: str, timeout_s: float) -> 
     except BaseException:
         process.stop()
         raise
-    return RunningSim(url, pid, process)
+    return RunningSim(url, pid, process, log_path)

@@ -81,15 +81,24 @@ class Order:
         return replace(self.shape, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def rid(self, ticket: int) -> str:
-        return f"{self.rid_prefix}-{ticket:08d}"
+        return rid_of(self.rid_prefix, ticket)
+
+
+def rid_of(prefix: str, ticket: int) -> str:
+    """A request's id: of fixed width, so that none begins with another."""
+    return f"{prefix}-{ticket:08d}"
 
 
 @dataclass(frozen=True)
 class WorkerSummary:
-    """What a worker says at the end of an order; the records themselves are in its part file."""
+    """What a worker says at the end of an order; the records themselves are in its part file.
+
+    given_up: ids of the requests whose answer it did not read to the end, which may go on in the engine.
+    """
 
     worker: str
     sent: int
     received: int
     rows_written: int
     cancelled: bool = False
+    given_up: tuple[str, ...] = ()

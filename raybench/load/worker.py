@@ -32,6 +32,8 @@ HEALTH = "health"
 FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
 BATCH_ROWS = 64
+#: Outcomes after which the engine may still work on the request.
+GIVEN_UP = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
 #: Pause between the steps of the start ramp: the resolution of the loop's timers.
 RAMP_STEP_S = 0.001
 
@@ -195,6 +197,7 @@ class _Shift:
         self._received = 0
         self._rows_written = 0
         self._output_tokens = 0
+        self._given_up: list[str] = []
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
         anchor = ClockAnchor.now(clock, host)
@@ -269,7 +272,8 @@ class _Shift:
         return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
 
     def summary(self, *, cancelled: bool) -> WorkerSummary:
-        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
+        given_up = tuple(self._given_up)
+        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled, given_up)
 
     async def _wait_until(self, start_unix_ns: int) -> None:
         while (left_ns := start_unix_ns - self._clock.unix_ns()) > 0:
@@ -296,6 +300,8 @@ class _Shift:
         self._received += 1
         self._output_tokens += exchange.answer.output_tokens or 0
         self._rows.append(record(self._order, self._name, ticket, exchange, scheduled_ns))
+        if exchange.failure is not None and exchange.failure.outcome in GIVEN_UP:
+            self._given_up.append(self._order.rid(ticket))
         return exchange
 
     async def _lease(self, free_slots: int, settled: int) -> list[int]:

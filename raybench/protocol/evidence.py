@@ -9,6 +9,7 @@ from raybench.analysis.client_load import NodeLoad, node_loads
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
+from raybench.analysis.server_log import LogSpan, PrefillLog, groups_by_flush, log_rows, prefill_log
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory
 
@@ -38,3 +39,13 @@ def load_health(
     rows = worker_health_of(run, point_id, attempt, history).table
     at = rows["aligned_unix_ns"]
     return rows.filter(pc.and_(pc.greater_equal(at, start_unix_ns), pc.less_equal(at, end_unix_ns)))
+
+
+def load_log(run: RunDirectory, span: LogSpan | None) -> PrefillLog | None:
+    """What the engine's own log told over the load."""
+    return None if span is None else prefill_log(log_rows(run, span))
+
+
+def flushed_groups(run: RunDirectory, span: LogSpan | None) -> tuple[frozenset[int | None], frozenset[int | None]]:
+    """Data-parallel groups that did the flush by their log, and those that did not."""
+    return (frozenset(), frozenset()) if span is None else groups_by_flush(log_rows(run, span))

@@ -4,6 +4,7 @@
     arms/<arm>/                                            facts, gpus, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
+    parts/server_log/<arm>.arrows                          lines of the engine's own log
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
     report.md report.html report.json
 
@@ -28,7 +29,7 @@ SUFFIX = ".arrows"
 _SESSION = re.compile(r"~([2-9]|[1-9][0-9]+)$")
 _ATTEMPT = re.compile(r"attempt-([1-9][0-9]*)")
 #: Folders beside those of the arms; an arm of that name is written otherwise.
-_OWN_FOLDERS = frozenset({"gpu", "server"})
+_OWN_FOLDERS = frozenset({"gpu", "server", "server_log"})
 
 
 def safe_name(name: str) -> str:
@@ -130,6 +131,14 @@ class RunDirectory:
         """File of the scrapes of one arm's engine in one session."""
         return self.parts / "server" / _session_name(arm, session)
 
+    def server_log_part(self, arm: str, session: int = 1) -> Path:
+        """File of what the log of one arm's engine told in one session."""
+        return self.parts / "server_log" / _session_name(arm, session)
+
+    def next_log_session(self) -> int:
+        """1 for a new run; after that, one more than any session in which a log was read."""
+        return max(map(_session_of, self.server_log_parts()), default=0) + 1
+
     def relative(self, path: Path) -> str:
         """The name of a path of this run for `PartFiles`, the same on every host."""
         return path.relative_to(self.path).as_posix()
@@ -154,6 +163,9 @@ class RunDirectory:
 
     def server_parts(self) -> list[Path]:
         return sorted((self.parts / "server").glob(f"*{SUFFIX}"))
+
+    def server_log_parts(self) -> list[Path]:
+        return sorted((self.parts / "server_log").glob(f"*{SUFFIX}"))
 
     def next_session(self) -> int:
         """1 for a new run; after that, one more than any session that left a monitor's part."""

@@ -300,11 +300,12 @@ def attempt_table(source: Source, text: Text) -> Table:
                 attempt["verdict"] or numbers.UNKNOWN,
                 numbers.share(attempt["hit_rates"].get("requests")),
                 numbers.share(attempt["hit_rates"].get("counters")),
+                numbers.share(attempt["hit_rates"].get("log")),
                 _span(attempt["windows"].get("load")),
                 "; ".join(voiding) or numbers.UNKNOWN,
             )
             rows.append(Row(cells))
-    return Table(text.attempt_columns, rows, right=frozenset({3, 4}))
+    return Table(text.attempt_columns, rows, right=frozenset({3, 4, 5}))
 
 
 def window_table(source: Source, text: Text) -> Table:

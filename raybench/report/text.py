@@ -180,6 +180,7 @@ ENGLISH = Text(
         "Verdict",
         "Hit rate (requests)",
         "Hit rate (counters)",
+        "Hit rate (log)",
         "Windows",
         "Why",
     ),

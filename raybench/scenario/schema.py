@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.arrivals import Arrivals, TraceReplay
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.levels import Level
 from raybench.scenario.search_block import SearchBlock
 from raybench.scenario.values import (
@@ -30,6 +31,7 @@ from raybench.scenario.values import (
     Tokens,
     Url,
     VariableName,
+    Words,
     refuse_doubled,
     refuse_repeats,
 )
@@ -50,19 +52,10 @@ class Limits(Model):
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
-class SimFaults(Model):
-    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself.
+class EngineLog(Model):
+    """The log file that the engine writes on the target's host, absolute there."""
 
-    pace_spread: the slowest request gets a token only at each n-th step; the paces between 1 and n are drawn
-    by the text, with small ones as likely as large ones by ratio.
-    """
-
-    host_tier: bool = False
-    preload_corpus: bool = False
-    always_hit: bool = False
-    flush_refusals: Annotated[int, Field(ge=0)] = 0
-    flush_refused: bool = False
-    pace_spread: Annotated[int, Field(ge=1, le=1000)] = 1
+    path: Annotated[str, Field(pattern="^/"), Words("an absolute path on the target's host")]
 
 
 class Sim(Model):
@@ -103,6 +96,7 @@ class Arm(Model):
     tls: Tls = Tls()
     limits: Limits = Limits()
     extra_body: dict[str, object] = {}
+    log: EngineLog | None = None
 
     @model_validator(mode="after")
     def _one_way_to_the_target(self) -> Arm:
@@ -110,6 +104,10 @@ class Arm(Model):
             raise ValueError("an arm needs exactly one of `url` and `sim`")
         if self.sim is not None and self.engine != "sglang":
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
+        if self.log is not None and self.engine != "sglang":
+            raise Misfit(f"only SGLang's log tells cached tokens, not that of {self.engine}", "log")
+        if self.log is not None and self.sim is not None:
+            raise Misfit("the simulated engine's log is known already: leave `log` out", "log")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
         return self
@@ -296,11 +294,13 @@ class Guards(Model):
     attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
     on_void: Literal["stop", "next"] = "stop"
     flush: bool = True
+    flush_storage: bool = True
     alive_timeout_s: Seconds = 30.0
     idle_timeout_s: Seconds = 300.0
     idle_stable_s: Annotated[float, Field(ge=0)] = 1.0
     flush_timeout_s: Seconds = 120.0
     flush_retry_s: Seconds = 1.0
+    ghost_grace_s: Annotated[float, Field(ge=0)] = 5.0
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0

@@ -25,6 +25,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -33,7 +34,7 @@ from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult
+from raybench.protocol.fleet import FleetResult, LogReading
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -131,7 +132,7 @@ class FakeEngine:
         self.log.append("idle")
         return QueueState(0, 0)
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         self.log.append("flush")
         reply = self.flush_forever or (self.flush_replies.pop(0) if self.flush_replies else OK)
         if reply.ok:
@@ -151,6 +152,10 @@ class FakeEngine:
         )
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
+        self.log.append(f"abort {rid}")
+        return OK
+
+    def read_log_line(self, line: str) -> LogLine | None:
         return None
 
 
@@ -327,6 +332,16 @@ class FakeHost:
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         self.log.append(f"watch {arm_name} {source}")
         return self.reason
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        self.log.append(f"watch log {arm_name}")
+        return LogReading(reason="there is no log on this stage")
+
+    async def log_position(self) -> int | None:
+        return None
+
+    async def unwatch_log(self) -> None:
+        self.log.append("unwatch log")
 
     async def gpu_reason(self) -> str | None:
         return self.reason

@@ -87,7 +87,7 @@ def test_o_p3_a_tier_that_survives_the_flush_is_escaped_by_fresh_text(
     assert stage.verdicts() == ["retry", "accept"]
     first, second = stage.events("verdict")
     assert first["hit_rates"]["requests"] == pytest.approx(63 / 64)
-    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0}
+    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0, "log": None}
     assert stage.commits() == [("arm/load/c2", 2, "accepted")]
     assert len(set(stage.engine.prompts)) == len(stage.engine.prompts) == 10
     assert [event["serial"] for event in stage.events("attempt_started")] == [1, 2]
@@ -353,7 +353,7 @@ def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(
     )
     stage = on_stage(simulated)
     assert play(stage).exit_code == 0
-    assert stage.host.log == ["launch arm", "watch arm sim", "unwatch", "stop arm"]
+    assert stage.host.log == ["launch arm", "watch arm sim", "watch log arm", "unwatch log", "unwatch", "stop arm"]
 
 
 def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_stage: type[Stage]) -> None:

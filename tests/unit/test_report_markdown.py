@@ -84,7 +84,7 @@ def test_a_point_that_was_not_measured_is_a_row(report: str) -> None:
 def test_rejected_attempts_are_told_with_hit_rates_and_windows(report: str) -> None:
     protocol = section(report, "Protocol as executed")
     row = line_of(protocol, "tp2pp4/1k/c4", "1")
-    assert row == f"| tp2pp4/1k/c4 | 1 | retry | 0.9998 | 0.9998 | 100 .. 150 (4) | {NOT_COLD} |"
+    assert row == f"| tp2pp4/1k/c4 | 1 | retry | 0.9998 | 0.9998 | — | 100 .. 150 (4) | {NOT_COLD} |"
     assert "4 attempts for 3 measured points; 2 rejected." in protocol
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.limits import (
     SIM_LIMITS,
     active_limit,
@@ -13,7 +14,7 @@ from raybench.scenario.limits import (
     sim_limits,
     structural_skip,
 )
-from raybench.scenario.schema import Arm, Limits, Sim, SimFaults, Workload
+from raybench.scenario.schema import Arm, Limits, Sim, Workload
 
 K = 1024
 #: The rows of the first seed's table of active limits: input, output, TP2PP4, TP8+EAGLE3+AR (None: skipped).

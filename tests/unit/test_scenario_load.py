@@ -419,3 +419,25 @@ def test_further_addresses_of_an_engine_are_others_of_the_same_kind(urls: str, w
 def test_a_simulated_engine_has_one_address() -> None:
     problem = problem_of(changed('{url: "http://host:30000"}', '{sim: {}, load_urls: ["http://b:1"]}'))
     assert problem.path == "arms.mine.load_urls"
+
+
+def test_the_log_of_an_arm_is_an_absolute_path() -> None:
+    url = 'url: "http://host:30000"'
+    read = parse_scenario(changed(url, f"{url}, log: {{path: /var/log/engine.log}}"), "s.yaml")
+    log = read.arms["mine"].log
+    assert log is not None
+    assert log.path == "/var/log/engine.log"
+    problem = problem_of(changed(url, f"{url}, log: {{path: logs/engine.log}}"))
+    assert (problem.path, problem.allowed) == ("arms.mine.log.path", "an absolute path on the target's host")
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        ('engine: vllm, url: "http://host:30000"', "only SGLang's log tells cached tokens, not that of vllm"),
+        ("sim: {}", "the simulated engine's log is known already: leave `log` out"),
+    ],
+)
+def test_a_log_that_tells_nothing_or_is_known_is_refused(arm: str, message: str) -> None:
+    problem = problem_of(changed('url: "http://host:30000"', f"{arm}, log: {{path: /engine.log}}"))
+    assert (problem.path, problem.message) == ("arms.mine.log", message)

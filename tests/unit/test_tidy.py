@@ -59,7 +59,7 @@ OWNERS: dict[str, frozenset[str]] = {
     "uvloop": frozenset({"load", "cluster", "sim"}),
 }
 #: In the room protocol only these may know Arrow.
-PROTOCOL_WITH_ARROW = {"checks", "client_checks", "evidence", "schedule_checks"}
+PROTOCOL_WITH_ARROW = {"answers", "checks", "client_checks", "evidence", "hits", "schedule_checks"}
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
