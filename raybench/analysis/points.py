@@ -54,7 +54,16 @@ POINT_VRAM: dict[str, pa.DataType] = {
     "gpus": pa.string(),
 }
 
+#: Verdicts under which a point's numbers count. `imported`: taken from a table of other people's making,
+#: which raybench has not measured and cannot vouch for.
+WITH_NUMBERS = frozenset({"accepted", "imported"})
+
 POINTS = pa.schema([*POINT_FACTS.items(), *POINT_METRICS.items(), *POINT_VRAM.items()])
+
+
+def has_numbers(point: Mapping[str, Any]) -> bool:
+    """Whether a point's numbers count; those of any other point are in no table's summary or comparison."""
+    return point["verdict"] in WITH_NUMBERS
 
 
 def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
