@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raybench.analysis.points import has_numbers
 from raybench.report import tables
-from raybench.report.markdown import notes, summary
+from raybench.report.findings import counts_line
+from raybench.report.sections import notes
 from raybench.report.source import read_source
 from raybench.report.text import ENGLISH, Text
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
     from raybench.records.rundir import RunDirectory
 
-_STYLES = {"accepted": "green", "void": "red", "skipped": "yellow", None: "yellow"}
+_STYLES = {"accepted": "green", "imported": "green", "void": "red", "skipped": "yellow", None: "yellow"}
 
 
 def closing_line(outcome: Mapping[str, object]) -> str:
@@ -27,23 +29,23 @@ def closing_line(outcome: Mapping[str, object]) -> str:
     return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
-def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> None:
+def print_points(run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH) -> None:
     """Print one table a workload, then the points without a valid number and how to read the rest.
 
     Raises RunDirectoryError when the run was not merged.
     """
-    source = read_source(run)
+    source = read_source(run, *others)
     for workload, points in source.workloads.items():
-        console.print(f"{workload} ({tables.shape(points[0])})", style="bold", highlight=False, markup=False)
+        console.print(workload, style="bold", highlight=False, markup=False)
         table = tables.result_table(points, source.arms, text, why=False)
         console.print(_drawn(table, text, can_strike=console.is_terminal))
     for point in source.points:
-        if point["verdict"] != "accepted":
-            line = f"{point['point_id']}: {tables.verdict(point, text)}"
+        if not has_numbers(point):
+            line = f"{point['name']}: {tables.verdict(point, text)}"
             console.print(line, style=_STYLES[point["verdict"]], highlight=False, markup=False)
     for line in notes(source, text):
         console.print(line, style="dim", highlight=False, markup=False)
-    console.print(summary(source, text)[0], highlight=False, markup=False)
+    console.print(counts_line(source, text), highlight=False, markup=False)
 
 
 def _drawn(table: tables.Table, text: Text, *, can_strike: bool) -> RichTable:

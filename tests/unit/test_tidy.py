@@ -52,6 +52,8 @@ OWNERS: dict[str, frozenset[str]] = {
     "yaml": frozenset({"scenario"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli", "report"}),
+    "jinja2": frozenset({"report"}),
+    "markupsafe": frozenset({"report"}),
     "orjson": frozenset({"corpus", "engines", "sim"}),
     "prometheus_client": frozenset({"engines"}),
     "tokenizers": frozenset({"corpus"}),
