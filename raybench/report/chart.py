@@ -166,7 +166,7 @@ class Panel:
         )
         self.marks.append(_text(WIDTH - MARGIN_RIGHT, float(y) - 4, text, anchor="end", color=color, size=11))
 
-    def note(self, at: Point, text: str, *, dx: float = 7, dy: float = 4) -> None:
+    def note(self, at: Point, text: str, *, dx: float = 6, dy: float = -6) -> None:
         """A word beside a point."""
         self.marks.append(_text(self.to_x(at[0]) + dx, self.to_y(at[1]) + dy, text, color=FAINT, size=10))
 

@@ -19,7 +19,7 @@ from raybench.report.details import PointDetail
 from raybench.report.document import Block, Section
 from raybench.report.plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
-from raybench.report.sections import query_line
+from raybench.report.sections import folder_name, query_line
 from raybench.report.source import Source
 from raybench.report.tables import hit_rates_text, verdict
 from raybench.report.text import Text
@@ -91,7 +91,7 @@ def _point(point: Point, detail: PointDetail | None, source: Source, text: Text)
             shown=numbers.count(len(detail.requests)), total=numbers.count(detail.total)
         ),
         "query": query_line(source, point),
-        "file": f"{run.run_id}/{run.directory.requests_parquet.name}",
+        "file": f"{folder_name(run)}/{run.directory.requests_parquet.name}",
     }
 
 

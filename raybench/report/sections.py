@@ -91,7 +91,7 @@ def _environment(source: Source, text: Text) -> Iterator[Block]:
             ),
         )
     for arm, command in launch_commands(source):
-        yield Paragraph(f"{text.launch} ({arm}):")
+        yield Paragraph(text.launch.format(arm=arm))
         yield Code(command)
 
 
@@ -110,7 +110,7 @@ def _protocol(source: Source, text: Text) -> Iterator[Block]:
             )
             yield bullets(*_steps(run, measured, text), told)
         if rejected.rows:
-            yield Paragraph(f"{text.rejected}:")
+            yield Paragraph(text.rejected)
             yield rejected
     figure = plots.hit_rate_figure(source, text)
     if figure is not None:
@@ -200,7 +200,7 @@ def _reproduce(source: Source, text: Text) -> Iterator[Block]:
             )
             yield Code(shlex.join(["raybench", "submit", str(run.manifest["scenario_source"])]))
     yield Paragraph(text.reproduce_report)
-    names = [run.run_id for run in source.runs]
+    names = [folder_name(run) for run in source.runs]
     several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
     language = [] if text.language == "en" else ["--lang", text.language]
     merges = [shlex.join(["raybench", "merge", name]) for name in names]
@@ -216,7 +216,12 @@ def query_line(source: Source, point: Mapping[str, object]) -> str:
     run = source.runs[int(str(point["run"]))]
     point_id = str(point["point_id"]).replace("'", "''")
     statement = f"select * from requests where point_id = '{point_id}' and phase = 'load' and final"
-    return f'raybench query {shlex.quote(run.run_id)} "{statement}"'
+    return f'raybench query {shlex.quote(folder_name(run))} "{statement}"'
+
+
+def folder_name(run: Run) -> str:
+    """The run directory as it lies where it was made; a report names no place of one machine."""
+    return f"runs/{run.directory.path.name}"
 
 
 def ledger_table(source: Source, text: Text) -> Table:

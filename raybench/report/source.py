@@ -121,11 +121,8 @@ def read_source(*directories: RunDirectory) -> Source:
 
     Raises RunDirectoryError when something is missing or broken, ConfigError when a run is named twice.
     """
-    paths = [directory.path.resolve() for directory in directories]
-    for path, times in Counter(paths).items():
-        if times > 1:
-            raise ConfigError(str(path), ConfigProblem("this run is named twice", way_out="name each run once"))
     rows = [points_rows(directory) for directory in directories]
+    _refuse_one_run_twice(directories)
     taken = Counter(arm for own in rows for arm in _arms(own))
     runs: list[Run] = []
     points: list[Point] = []
@@ -140,6 +137,18 @@ def read_source(*directories: RunDirectory) -> Source:
             place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
             points.append(point | place)
     return Source(tuple(runs), points, by_arm)
+
+
+def _refuse_one_run_twice(directories: Sequence[RunDirectory]) -> None:
+    """A copy of a run is that run: it has nothing to stand beside."""
+    seen: dict[str, RunDirectory] = {}
+    for directory in directories:
+        run_id = str(directory.read_manifest().get("run_id") or directory.path.name)
+        if run_id in seen:
+            both = f"{seen[run_id].path}, {directory.path}"
+            problem = ConfigProblem("this run is named twice", value=both, way_out="name each run once")
+            raise ConfigError(run_id, problem)
+        seen[run_id] = directory
 
 
 def _arms(points: Iterable[Point]) -> list[str]:
