@@ -5,7 +5,7 @@
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet
-    report.md report.html report.json
+    report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
 """

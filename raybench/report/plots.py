@@ -22,8 +22,8 @@ from raybench.report.points import Point, by_level, is_boundary, is_open_loop, l
 from raybench.report.source import Source
 from raybench.report.text import Text
 
-#: Okabe and Ito's colours but black and yellow, the strongest first.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+#: Okabe and Ito's colours but black and yellow; the first four are far apart whichever cones an eye has (a test).
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#CC79A7")
 SHAPES = ("circle", "square", "triangle", "diamond", "down")
 
 GRAY, BLACK = "#57606a", "#111111"

@@ -43,7 +43,7 @@ def level(point: Point) -> str:
     if value is None:
         return numbers.UNKNOWN
     text = f"{value:g}/s" if is_open_loop(point) else f"{point['concurrency']}"
-    return f"{text} {QUEUEING_MARK}" if point["queueing"] else text
+    return f"{text} {QUEUEING_MARK}" if point["queueing"] and point["verdict"] != "skipped" else text
 
 
 def level_name(point: Point) -> str:
