@@ -37,11 +37,15 @@ class Verdict(StrEnum):
     NO_CLEAR_DIFFERENCE = "no clear difference"
     NO_BASELINE = "no baseline"  # A has no value
     NO_VALUE = "no value"  # B has none
+    NOT_KNOWN = "not known"  # neither has one
 
     @property
     def flipped(self) -> Verdict:
         return _FLIPPED.get(self, self)
 
+
+#: By who is ahead, as `leader` says.
+_VERDICTS = {-1: Verdict.WORSE, 0: Verdict.NO_CLEAR_DIFFERENCE, 1: Verdict.BETTER}
 
 _FLIPPED = {
     Verdict.BETTER: Verdict.WORSE,
@@ -132,16 +136,13 @@ def difference(
 ) -> Difference:
     """What can be said of B against A. Unknown is never taken for zero (case O-K1)."""
     percent = None
-    if a is None or b is None:
-        verdict = Verdict.NO_BASELINE if a is None and b is not None else Verdict.NO_VALUE
-        if a is None and b is None:
-            verdict = Verdict.NO_CLEAR_DIFFERENCE
-    else:
+    if a is not None and b is not None:
         percent = (b - a) / abs(a) * 100 if a else 0.0 if not b else None
-        if not is_clear(a, b, floor_percent):
-            verdict = Verdict.NO_CLEAR_DIFFERENCE
-        else:
-            verdict = Verdict.BETTER if (b - a) * DIRECTIONS[metric].sign > 0 else Verdict.WORSE
+        verdict = _VERDICTS[leader(metric, a, b, floor_percent)]
+    elif a is None and b is None:
+        verdict = Verdict.NOT_KNOWN
+    else:
+        verdict = Verdict.NO_BASELINE if a is None else Verdict.NO_VALUE
     return Difference(metric, a, b, percent, verdict, floor_percent)
 
 

@@ -28,6 +28,7 @@ from raybench.analysis.parts import (
 )
 from raybench.analysis.point_metrics import Row, point_metrics
 from raybench.analysis.points import (
+    IMPORTED,
     only_named,
     planned_points,
     point_facts,
@@ -35,6 +36,7 @@ from raybench.analysis.points import (
     points_table,
 )
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
+from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.records.schema import WORKER
@@ -61,13 +63,15 @@ def merge(run: RunDirectory) -> list[str]:
     points.parquet is written last: where it is, the others are. Raises RunDirectoryError when the run
     directory cannot be read.
     """
-    run.require()
+    manifest = run.read_manifest()
+    if manifest.get("provenance") == IMPORTED:
+        raise RunDirectoryError(f"{run.path}: its points were imported from a table: there are no parts to merge")
     lines = read_journal(run.journal)
     history = read_history(lines)
     warnings = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
     gpu, server = gpu_samples(run, history), server_samples(run, history)
     gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
-    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, history)}
+    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
     health: list[Gathered] = []
     requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
@@ -93,9 +97,9 @@ def merge(run: RunDirectory) -> list[str]:
     return warnings
 
 
-def _planned(run: RunDirectory, history: History) -> list[dict[str, Any]]:
+def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
     """All points of the run; those that left nothing but parts come last."""
-    planned = planned_points(run.read_manifest(), history)
+    planned = planned_points(manifest, history)
     known = {point["point_id"] for point in planned}
     return planned + [only_named(point_id) for point_id in run.points() if point_id not in known]
 
