@@ -97,7 +97,8 @@ class Difference:
     """B against A in one metric, in the metric's own unit.
 
     percent: (B - A) / A x 100; None where it is not defined (`from_zero`, or a value that is not known).
-    floor_percent: the noise floor that the verdict was made with.
+    floor_percent: the noise floor that the verdict was made with. overlap: whether the intervals of A and B
+    overlap, which alone makes the difference not clear; False where either has none.
     """
 
     metric: str
@@ -106,6 +107,7 @@ class Difference:
     percent: float | None
     verdict: Verdict
     floor_percent: float
+    overlap: bool = False
 
     @property
     def from_zero(self) -> bool:
@@ -132,18 +134,23 @@ def is_clear(a: float, b: float, floor_percent: float) -> bool:
 
 
 def difference(
-    metric: str, a: float | None, b: float | None, floor_percent: float = NOISE_FLOOR_PERCENT
+    metric: str,
+    a: float | None,
+    b: float | None,
+    floor_percent: float = NOISE_FLOOR_PERCENT,
+    *,
+    overlap: bool = False,
 ) -> Difference:
     """What can be said of B against A. Unknown is never taken for zero (case O-K1)."""
     percent = None
     if a is not None and b is not None:
         percent = (b - a) / abs(a) * 100 if a else 0.0 if not b else None
-        verdict = _VERDICTS[leader(metric, a, b, floor_percent)]
+        verdict = _VERDICTS[0 if overlap else leader(metric, a, b, floor_percent)]
     elif a is None and b is None:
         verdict = Verdict.NOT_KNOWN
     else:
         verdict = Verdict.NO_BASELINE if a is None else Verdict.NO_VALUE
-    return Difference(metric, a, b, percent, verdict, floor_percent)
+    return Difference(metric, a, b, percent, verdict, floor_percent, overlap)
 
 
 def leader(metric: str, a: float, b: float, floor_percent: float = NOISE_FLOOR_PERCENT) -> int:

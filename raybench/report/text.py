@@ -77,7 +77,7 @@ ENGLISH = Text(
     summary="Summary",
     counts="{total} points: {accepted} accepted, {void} void, {skipped} skipped, {missing} not measured.",
     imported="{count} imported from a table that raybench did not measure.",
-    imported_note="Imported numbers are those of their source, by its own definitions; raybench did not check them.",
+    imported_note="Imported numbers are their source's, by its own definitions, which raybench cannot check.",
     imported_source="Imported, not measured by raybench. Source: {source}. What it states:",
     imported_not_stated="not stated: {names}",
     best="{workload}: highest output throughput {rate} tok/s ({arm}, C={concurrency})",
