@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 import raybench
+from raybench import reading
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 
 if TYPE_CHECKING:
@@ -213,23 +214,8 @@ def report(run: RunPath) -> None:
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
 
 
-@app.command("import")
-def import_table(
-    table: Annotated[Path, typer.Argument(help="CSV file, or a YAML file about one.", show_default=False)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Run directory to make; runs/<name> by default.")
-    ] = None,
-) -> None:
-    """Make a run directory of a table that somebody else measured, for report, compare and query."""
-    from raybench.report.imported import write_imported
-    from raybench.report.published import read_published
-
-    read = read_published(table)
-    run = write_imported(read, output or DEFAULT_RUNS_DIR / read.about.name)
-    if read.left_out:
-        names = ", ".join(read.left_out)
-        err.print(f"warning: columns that raybench does not know: {names}", highlight=False, soft_wrap=True)
-    out.print(f"{run.path}: {len(read.points)} points imported", highlight=False, soft_wrap=True)
+app.command("import")(reading.import_table)
+app.command()(reading.compare)
 
 
 @corpus_app.command("build")

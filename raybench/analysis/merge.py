@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import raybench
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import REQUEST_METRICS
 from raybench.analysis.parts import (
@@ -35,6 +36,7 @@ from raybench.analysis.points import (
     point_vram,
     points_table,
 )
+from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
@@ -42,7 +44,7 @@ from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 
-#: File of what merge had to say, beside the tables.
+#: File of how the tables were made and what merge had to say, beside them.
 MERGE_JSON = "merge.json"
 
 COMPRESSION = "zstd"
@@ -93,7 +95,8 @@ def merge(run: RunDirectory) -> list[str]:
     _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
     _write_table(run.points_parquet, points_table(rows.values()))
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
-    write_json(run.path / MERGE_JSON, {"warnings": warnings})
+    how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
+    write_json(run.path / MERGE_JSON, {**how, "warnings": warnings})
     return warnings
 
 
