@@ -216,6 +216,7 @@ def report(run: RunPath) -> None:
 
 app.command("import")(reading.import_table)
 app.command()(reading.compare)
+app.command()(reading.retest)
 
 
 @corpus_app.command("build")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError
+from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
     from raybench.report.blocks import Block
@@ -22,6 +22,9 @@ err = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, full precision.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+Metrics = Annotated[
+    list[str] | None, typer.Option("--metric", help="A column of points.parquet; may be given again.")
+]
 NoiseFloor = Annotated[
     float, typer.Option("--noise-floor", help="Percent below which single runs are not called different.", min=0)
 ]
@@ -57,9 +60,7 @@ def compare(
         list[str] | None, typer.Option(help="One more run of B's points (again for more).")
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Published numbers (YAML or CSV) in place of B.")] = None,
-    metric: Annotated[
-        list[str] | None, typer.Option(help="A column of points.parquet; may be given again.")
-    ] = None,
+    metric: Metrics = None,
     noise_floor: NoiseFloor = 3.0,
     ignore_cache_state: Annotated[
         bool, typer.Option("--ignore-cache-state", help="Compare a cold point with one that is not.")
@@ -103,6 +104,55 @@ def _show_baseline(run: str, baseline: Path, metrics: tuple[str, ...], as_json: 
 
     comparison = compare_baseline(run, baseline, metrics)
     _show(baseline_json(comparison), baseline_blocks(comparison), as_json, as_markdown)
+
+
+def retest(
+    before: Annotated[str, typer.Argument(help="The earlier run: RUN, or RUN:ARM.", show_default=False)],
+    after: Annotated[str, typer.Argument(help="The run that repeats some of its points.", show_default=False)],
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(help="Repeated though unaffected: WORKLOAD/c8 or ARM/WORKLOAD/c8; may be given again."),
+    ] = None,
+    drift_limit: Annotated[
+        float, typer.Option("--drift-limit", help="Percent of an anchor's throughput that is no drift.", min=0)
+    ] = 3.0,
+    final: Annotated[
+        str | None, typer.Option(help="Whose values count: before or after; by default after unless drifted.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Run directory to make of the values that count.")
+    ] = None,
+    metric: Metrics = None,
+    noise_floor: NoiseFloor = 3.0,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Show repeated points before and after, with the drift of anchors; above the limit nothing is claimed.
+
+    Exit code 1 when the environment drifted.
+    """
+    from raybench.analysis.difference import HEADLINE_METRICS
+    from raybench.analysis.retest import Final
+    from raybench.report.metric_words import known_metrics
+    from raybench.report.retest import compare_retest, retest_blocks, retest_json, write_final
+
+    if final is not None and final not in tuple(Final):
+        raise ConfigError("--final", ConfigProblem("no such side", value=final, allowed="before, after"))
+    result = compare_retest(
+        before,
+        after,
+        anchor or [],
+        known_metrics(metric or list(HEADLINE_METRICS)),
+        floor_percent=noise_floor,
+        drift_limit_percent=drift_limit,
+        final=None if final is None else Final(final),
+    )
+    _show(retest_json(result), retest_blocks(result), as_json, as_markdown)
+    if output is not None:
+        write_final(result, output)
+        err.print(f"{output}: the values that count", highlight=False, soft_wrap=True)
+    if not result.may_claim:
+        raise typer.Exit(EXIT_NOT_ALL_VALID)
 
 
 def _show(for_programs: object, blocks: Iterable[Block], as_json: bool, as_markdown: bool) -> None:

@@ -39,7 +39,8 @@ class Beside:
 
 
 def beside(run: Sequence[Point], baseline: Sequence[Point], metrics: Sequence[str]) -> list[Beside]:
-    """By workload in the order of the baseline: equal levels first, then the best points where levels differ."""
+    """By workload in the order of the baseline: equal levels first, then the best points where the run lacks
+    the level of the baseline's best."""
     found: list[Beside] = []
     ours = [point for point in run if has_numbers(point)]
     for workload in dict.fromkeys(point["workload"] for point in baseline):
@@ -50,7 +51,7 @@ def beside(run: Sequence[Point], baseline: Sequence[Point], metrics: Sequence[st
                 if key_of(our) == key_of(their):
                     found += _metrics(our, their, metrics, best=False)
         best_run, best_baseline = _best(own), _best(theirs)
-        if best_run and best_baseline and key_of(best_run) != key_of(best_baseline):
+        if best_run and best_baseline and key_of(best_baseline) not in map(key_of, own):
             found += _metrics(best_run, best_baseline, metrics, best=True)
     return found
 

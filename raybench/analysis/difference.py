@@ -38,6 +38,7 @@ class Verdict(StrEnum):
     NO_BASELINE = "no baseline"  # A has no value
     NO_VALUE = "no value"  # B has none
     NOT_KNOWN = "not known"  # neither has one
+    NO_CLAIM = "no claim"  # there is a difference, but the environment drifted
 
     @property
     def flipped(self) -> Verdict:

@@ -29,7 +29,6 @@ from raybench.analysis.parts import (
 )
 from raybench.analysis.point_metrics import Row, point_metrics
 from raybench.analysis.points import (
-    IMPORTED,
     only_named,
     planned_points,
     point_facts,
@@ -66,8 +65,8 @@ def merge(run: RunDirectory) -> list[str]:
     directory cannot be read.
     """
     manifest = run.read_manifest()
-    if manifest.get("provenance") == IMPORTED:
-        raise RunDirectoryError(f"{run.path}: its points were imported from a table: there are no parts to merge")
+    if (made_by := manifest.get("provenance")) is not None:
+        raise RunDirectoryError(f"{run.path}: not measured here ({made_by}): there are no parts to merge")
     lines = read_journal(run.journal)
     history = read_history(lines)
     warnings = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]

@@ -26,6 +26,7 @@ class BaselineArm:
     arm: str
     published_arm: str
     conditions: list[Condition]
+    stated_of_run_only: list[str]
     rows: list[Beside]
 
 
@@ -76,11 +77,12 @@ def _counterpart(name: str, arms: Sequence[ArmOfRun], table: PublishedTable) -> 
 
 def _beside(ours: ArmOfRun, name: str, table: PublishedTable, metrics: Sequence[str]) -> BaselineArm:
     theirs = dict(flat(table.about.conditions)) | dict(flat(declared_facts(table, name)))
-    told = {condition.name: condition for condition in differing(ours.conditions, theirs)}
-    # What only a measured run can tell (its own settings, its server's flags) is no difference to a table.
-    conditions = [one for one in told.values() if one.b is not None or "." not in one.name]
+    # Of its own settings a measured run tells far more than any table: names are enough where B is silent.
+    differ = [one for one in differing(ours.conditions, theirs) if one.name != "provenance"]
+    shared = [one for one in differ if one.b is not None]
+    silent = [one.name for one in differ if one.b is None and "." not in one.name and " " not in one.name]
     points = [point for point in table.points if point["arm"] == name]
-    return BaselineArm(ours.arm, name, conditions, beside(ours.points, points, metrics))
+    return BaselineArm(ours.arm, name, shared, silent, beside(ours.points, points, metrics))
 
 
 def baseline_json(comparison: BaselineComparison) -> dict[str, object]:
@@ -97,6 +99,8 @@ def baseline_blocks(comparison: BaselineComparison) -> Iterator[Block]:
     for arm in comparison.arms:
         yield Heading(f"A {arm.arm} beside B {arm.published_arm}")
         yield from condition_blocks(arm.conditions)
+        if arm.stated_of_run_only:
+            yield Line(f"Unknown of B: {', '.join(arm.stated_of_run_only)}.")
         yield _table(arm.rows)
     if any(row.best for arm in comparison.arms for row in arm.rows):
         yield Line("best: each side's level of the highest throughput; the two measured other levels.")

@@ -33,14 +33,21 @@ class ArmOfRun:
     conditions: Mapping[str, str]
 
 
+def split_side(spec: str) -> tuple[Path, str | None]:
+    """`RUN:ARM` -> (run directory, arm); the arm is None for `RUN`, also where a directory's name has a colon."""
+    path = Path(spec)
+    if path.is_dir() or ":" not in spec:
+        return path, None
+    run, _, arm = spec.rpartition(":")
+    return Path(run), arm
+
+
 def read_side(spec: str) -> list[ArmOfRun]:
     """The arms of `RUN` or the one of `RUN:ARM`, in the order of the plan.
 
     Raises RunDirectoryError for what is no merged run, ConfigError for an arm that it does not have.
     """
-    path, arm = Path(spec), None
-    if not path.is_dir() and ":" in spec:
-        path, arm = Path(spec.rpartition(":")[0]), spec.rpartition(":")[2]
+    path, arm = split_side(spec)
     run = RunDirectory(path)
     run.require()
     points = points_rows(run)

@@ -38,7 +38,7 @@ def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Block]:
     yield Line(floor_line(comparison.floor_percent))
     yield from point_tables(pair.compared)
     yield from _nothing(pair.compared)
-    yield from _not_compared(pair.points)
+    yield from not_compared(pair.points)
     yield from _crossovers(pair)
     yield Line(_counts(pair), "bad" if any(point.regressed for point in pair.points) else "")
     if any(_is_small(point) for point in pair.compared):
@@ -123,11 +123,15 @@ def _is_small(point: PointComparison) -> bool:
     return any(n is not None and n < P95_BELOW_MAXIMUM for n in point.samples)
 
 
-def _not_compared(points: Sequence[PointComparison]) -> Iterator[Block]:
+def not_compared(points: Sequence[PointComparison]) -> Iterator[Block]:
+    """One line a reason, with the points that it keeps out."""
+    reasons: dict[str, list[str]] = {}
     for point in points:
         if point.not_compared is not None:
-            detail = f" ({point.detail})" if point.detail else ""
-            yield Line(f"not compared: {point.workload} {point.level}: {point.not_compared.value}{detail}", "warn")
+            reason = point.not_compared.value + (f" ({point.detail})" if point.detail else "")
+            reasons.setdefault(reason, []).append(f"{point.workload} {point.level}")
+    for reason, names in reasons.items():
+        yield Line(f"Not compared, {reason}: {', '.join(names)}.", "warn")
 
 
 def _nothing(points: Sequence[PointComparison]) -> Iterator[Block]:
