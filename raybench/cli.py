@@ -217,6 +217,7 @@ def report(run: RunPath) -> None:
 app.command("import")(reading.import_table)
 app.command()(reading.compare)
 app.command()(reading.retest)
+app.command()(reading.query)
 
 
 @corpus_app.command("build")

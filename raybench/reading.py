@@ -155,6 +155,30 @@ def retest(
         raise typer.Exit(EXIT_NOT_ALL_VALID)
 
 
+def query(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    sql: Annotated[
+        str | None, typer.Argument(help="One SELECT; without it the views and columns.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write the answer to.")] = None,
+) -> None:
+    """Ask a run directory in SQL: views points, requests, chunks, gpu, server, worker and findings."""
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.blocks import print_blocks
+    from raybench.report.query import FORMATS, Query, write_answer
+
+    if form not in FORMATS:
+        raise ConfigError("--format", ConfigProblem("no such format", value=form, allowed=", ".join(FORMATS)))
+    with Query(RunDirectory(run)) as asked:
+        if sql is None:
+            print_blocks(asked.columns(), out)
+            return
+        count = write_answer(asked.rows(sql), form, output, out)
+    if output is not None:
+        err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
+
+
 def _show(for_programs: object, blocks: Iterable[Block], as_json: bool, as_markdown: bool) -> None:
     from raybench.records.strict_json import to_json
     from raybench.report.blocks import markdown, print_blocks
