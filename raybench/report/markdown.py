@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from raybench.analysis.points import IMPORTED, has_numbers
 from raybench.report import numbers, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
@@ -72,9 +70,7 @@ def summary(source: Source, text: Text) -> list[str]:
     lines = [text.counts.format(total=len(verdicts), **counts, missing=verdicts.count(None))]
     if source.status not in (None, "complete"):
         lines[0] += " " + text.ended.format(status=source.status)
-    if IMPORTED in verdicts:
-        lines[0] += " " + text.imported.format(count=verdicts.count(IMPORTED))
-    if not any(map(has_numbers, source.points)):
+    if not counts["accepted"]:
         return [*lines, text.nothing_valid]
     return [*lines, *_bullets(list(_best(source, text)))]
 
@@ -84,7 +80,9 @@ def _best(source: Source, text: Text) -> Iterator[str]:
         valid = [
             point
             for point in points
-            if has_numbers(point) and not tables.is_boundary(point) and point["output_tokens_per_s"] is not None
+            if point["verdict"] == "accepted"
+            and not tables.is_boundary(point)
+            and point["output_tokens_per_s"] is not None
         ]
         if valid:
             best = max(valid, key=lambda point: point["output_tokens_per_s"])
@@ -107,9 +105,7 @@ def _environment(source: Source, text: Text) -> list[str]:
 
 
 def _protocol(source: Source, text: Text) -> list[str]:
-    """What was really done, with the attempts that were rejected; of an imported run what its source states."""
-    if (imported := source.manifest.get("imported")) is not None:
-        return _bullets([text.imported_source.format(source=imported["source"]), *_declared(imported, text)])
+    """What was really done, with the attempts that were rejected."""
     guards = source.guards
     measured = [point for point in source.points if point["attempts"]]
     rejected = tables.attempt_table(source, text)
@@ -126,13 +122,6 @@ def _protocol(source: Source, text: Text) -> list[str]:
     )
     blocks = _bullets(lines)
     return [*blocks, f"**{text.rejected}**", draw(rejected)] if rejected.rows else blocks
-
-
-def _declared(imported: Mapping[str, Any], text: Text) -> Iterator[str]:
-    for name, value in imported["conditions"].items():
-        yield f"{name}: {value}"
-    if imported["not_stated"]:
-        yield text.imported_not_stated.format(names=", ".join(imported["not_stated"]))
 
 
 def _highest_hit_rate(source: Source) -> str:
@@ -171,7 +160,7 @@ def _vram(source: Source, text: Text) -> list[str]:
 
 
 def _invalid(source: Source, text: Text) -> list[str]:
-    invalid = [point for point in source.points if not has_numbers(point)]
+    invalid = [point for point in source.points if point["verdict"] != "accepted"]
     return _bullets([f"{point['point_id']}: {tables.verdict(point, text)}" for point in invalid])
 
 
@@ -195,8 +184,6 @@ def notes(source: Source, text: Text) -> list[str]:
     lines = [text.percentile_note, text.throughput_note]
     if any(point["queueing"] for point in source.points):
         lines.append(text.queueing_note)
-    if any(point["verdict"] == IMPORTED for point in source.points):
-        lines = [text.imported_note]
     if any(point["verdict"] == "void" and point["requests"] is not None for point in source.points):
         lines.append(text.struck_note)
     return lines

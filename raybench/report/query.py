@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -92,8 +92,8 @@ class Query:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def rows(self, sql: str) -> pa.RecordBatchReader:
-        """The answer, batch by batch. Raises ConfigError for SQL that DuckDB refuses."""
+    def rows(self, sql: str) -> Answer:
+        """The answer, batch by batch. Raises ConfigError for SQL that DuckDB refuses, now or while it is read."""
         try:
             statements = self._connection.extract_statements(sql)
             if len(statements) != 1:
@@ -101,10 +101,13 @@ class Query:
             answer = self._connection.sql(sql)
             if answer is None:
                 raise ConfigError("query", ConfigProblem("the statement has no rows to show", value=sql))
-            return answer.to_arrow_reader(_ROWS_A_BATCH)
+            return Answer(answer.to_arrow_reader(_ROWS_A_BATCH), self._refusal)
         except duckdb.Error as error:
-            way_out = f"the run has the views {', '.join(self.views)}; `raybench query RUN` shows their columns"
-            raise ConfigError("query", ConfigProblem(str(error).strip(), way_out=way_out)) from None
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Exception) -> ConfigError:
+        way_out = f"the run has the views {', '.join(self.views)}; `raybench query RUN` shows their columns"
+        return ConfigError("query", ConfigProblem(str(error).strip(), way_out=way_out))
 
     def columns(self) -> Iterator[Block]:
         """What can be asked: each view with its columns and their types."""
@@ -114,11 +117,26 @@ class Query:
             yield Table(("Column", "Type"), [Row((str(name), str(kind).lower())) for name, kind, *_ in told])
 
 
+class Answer:
+    """Batches of an answer under one schema. Iterating raises ConfigError when a later row cannot be made."""
+
+    def __init__(self, reader: pa.RecordBatchReader, refusal: Callable[[Exception], ConfigError]) -> None:
+        self.schema: pa.Schema = reader.schema
+        self._reader = reader
+        self._refusal = refusal
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._reader
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._refusal(error) from None
+
+
 def _quoted(file: Path) -> str:
     return str(file).replace("'", "''")
 
 
-def write_answer(rows: pa.RecordBatchReader, form: str, output: Path | None, console: Console) -> int:
+def write_answer(rows: Answer, form: str, output: Path | None, console: Console) -> int:
     """Write the answer in one of FORMATS, to a file or to stdout. Returns the number of rows.
 
     Raises ConfigError for Parquet without a file, since it is no text, and for a folder that is not there.
@@ -140,7 +158,7 @@ def write_answer(rows: pa.RecordBatchReader, form: str, output: Path | None, con
         return write(rows, file)
 
 
-def _write_parquet(rows: pa.RecordBatchReader, output: Path) -> int:
+def _write_parquet(rows: Answer, output: Path) -> int:
     count = 0
     with replacing(output) as beside, pq.ParquetWriter(beside, rows.schema, compression="zstd") as writer:
         for batch in rows:
@@ -149,7 +167,7 @@ def _write_parquet(rows: pa.RecordBatchReader, output: Path) -> int:
     return count
 
 
-def _write_csv(rows: pa.RecordBatchReader, file: TextIO) -> int:
+def _write_csv(rows: Answer, file: TextIO) -> int:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(rows.schema.names)
     count = 0
@@ -160,7 +178,7 @@ def _write_csv(rows: pa.RecordBatchReader, file: TextIO) -> int:
     return count
 
 
-def _write_json(rows: pa.RecordBatchReader, file: TextIO) -> int:
+def _write_json(rows: Answer, file: TextIO) -> int:
     """A list of objects, one a line."""
     count = 0
     file.write("[")
@@ -183,7 +201,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
-def _print_table(rows: pa.RecordBatchReader, console: Console) -> int:
+def _print_table(rows: Answer, console: Console) -> int:
     from raybench.report.blocks import print_blocks
 
     names = list(rows.schema.names)

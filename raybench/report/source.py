@@ -87,13 +87,12 @@ def read_source(run: RunDirectory) -> Source:
     lines = read_journal(run.journal) if run.journal.is_file() else []
     ended = [line for line in lines if line["event"] == "run_ended"]
     merged = _object(run.path / MERGE_JSON)
-    facts = {arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms}
     return Source(
         manifest=manifest,
         points=points,
-        facts=facts,
+        facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
-        limits=facts | _limits(lines),
+        limits=_limits(lines),
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
     )

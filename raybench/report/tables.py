@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.source import Point, Source, points_rows
 from raybench.report.text import Text
@@ -137,7 +136,7 @@ def steady_table(source: Source, text: Text) -> Table:
     rows = []
     for points in source.workloads.values():
         for point in by_level(points, source.arms):
-            if point["in_flight_peak"] is None:
+            if point["requests"] is None:
                 continue
             cells = (
                 point["workload"],
@@ -170,8 +169,8 @@ def boundary_table(source: Source, text: Text) -> Table:
             own = by_level([p for p in points if p["arm"] == arm and is_boundary(p)], source.arms)
             if not own:
                 continue
-            done = [point for point in own if has_numbers(point)]
-            missing = [f"C={p['concurrency']} {verdict(p, text)}" for p in own if not has_numbers(p)]
+            done = [point for point in own if point["verdict"] == "accepted"]
+            missing = [f"C={p['concurrency']} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
             cells = (
                 numbers.tokens(own[0]["input_tokens"]),
                 arm,
@@ -298,7 +297,7 @@ def vram_table(source: Source, text: Text) -> Table:
     for arm in source.arms:
         devices: dict[tuple[str, str], list[tuple[Point, dict[str, Any]]]] = {}
         for point in source.points:
-            if point["arm"] == arm and has_numbers(point):
+            if point["arm"] == arm and point["verdict"] == "accepted":
                 for gpu in point["gpus"]:
                     devices.setdefault((gpu["host"], gpu["gpu_uuid"]), []).append((point, gpu))
         rows += [_device_row(arm, seen) for seen in devices.values()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.analysis.points import has_numbers
 from raybench.report import tables
 from raybench.report.markdown import notes, summary
 from raybench.report.source import read_source
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from raybench.records.rundir import RunDirectory
 
-_STYLES = {"accepted": "green", "imported": "cyan", "void": "red", "skipped": "yellow", None: "yellow"}
+_STYLES = {"accepted": "green", "void": "red", "skipped": "yellow", None: "yellow"}
 
 
 def closing_line(outcome: Mapping[str, object]) -> str:
@@ -39,7 +38,7 @@ def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> N
         table = tables.result_table(points, source.arms, text, why=False)
         console.print(_drawn(table, text, can_strike=console.is_terminal))
     for point in source.points:
-        if not has_numbers(point):
+        if point["verdict"] != "accepted":
             line = f"{point['point_id']}: {tables.verdict(point, text)}"
             console.print(line, style=_STYLES[point["verdict"]], highlight=False, markup=False)
     for line in notes(source, text):

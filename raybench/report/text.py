@@ -12,10 +12,6 @@ class Text:
     title: str
     summary: str
     counts: str
-    imported: str
-    imported_note: str
-    imported_source: str
-    imported_not_stated: str
     best: str
     nothing_valid: str
     ended: str
@@ -76,10 +72,6 @@ ENGLISH = Text(
     title="Report of run {run_id}",
     summary="Summary",
     counts="{total} points: {accepted} accepted, {void} void, {skipped} skipped, {missing} not measured.",
-    imported="{count} imported from a table that raybench did not measure.",
-    imported_note="Imported numbers are their source's, by its own definitions, which raybench cannot check.",
-    imported_source="Imported, not measured by raybench. Source: {source}. What it states:",
-    imported_not_stated="not stated: {names}",
     best="{workload}: highest output throughput {rate} tok/s ({arm}, C={concurrency})",
     nothing_valid="No point is valid, so there is nothing to sum up.",
     ended="The run ended as: {status}.",
@@ -197,13 +189,7 @@ ENGLISH = Text(
     throughput_note="Input and output TPS: tokens of successful requests / wall, wall = first send to last end.",
     inputs="Inputs (sha256)",
     input_columns=("Input", "sha256"),
-    verdicts={
-        "accepted": "accepted",
-        "imported": "imported",
-        "void": "void",
-        "skipped": "skipped",
-        None: "not measured",
-    },
+    verdicts={"accepted": "accepted", "void": "void", "skipped": "skipped", None: "not measured"},
     yes="yes",
     no="no",
 )
