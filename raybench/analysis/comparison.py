@@ -35,8 +35,9 @@ class NotCompared(StrEnum):
     ONLY_IN_B = "only in B"
     NOT_VALID_IN_A = "not valid in A"
     NOT_VALID_IN_B = "not valid in B"
+    NOT_VALID_IN_BOTH = "not valid in both"
     OTHER_SHAPE = "other shape"
-    OTHER_CACHE_STATE = "one is cold, the other is not"
+    OTHER_CACHE_STATE = "some cold, some not"
 
 
 _FLIPPED = {
@@ -161,15 +162,16 @@ def _obstacle(
         return NotCompared.ONLY_IN_A, ""
     if not in_a:
         return NotCompared.ONLY_IN_B, ""
+    if not valid_a and not valid_b:
+        return NotCompared.NOT_VALID_IN_BOTH, f"{_reasons(in_a)} | {_reasons(in_b)}"
     if not valid_a:
         return NotCompared.NOT_VALID_IN_A, _reasons(in_a)
     if not valid_b:
         return NotCompared.NOT_VALID_IN_B, _reasons(in_b)
-    shapes_a, shapes_b = ({_shape(point) for point in points} for points in (valid_a, valid_b))
-    if shapes_a != shapes_b:
-        return NotCompared.OTHER_SHAPE, f"{_words(shapes_a)} | {_words(shapes_b)}"
-    cold_a, cold_b = ({is_cold(point) for point in points} - {None} for points in (valid_a, valid_b))
-    if cold_a and cold_b and cold_a != cold_b and not ignore_cache_state:
+    if len({_shape(point) for point in (*valid_a, *valid_b)}) > 1:
+        return NotCompared.OTHER_SHAPE, f"{_shapes(valid_a)} | {_shapes(valid_b)}"
+    states = {is_cold(point) for point in (*valid_a, *valid_b)} - {None}
+    if len(states) > 1 and not ignore_cache_state:
         return NotCompared.OTHER_CACHE_STATE, f"hit rate {_rates(valid_a)} | {_rates(valid_b)}"
     return None, ""
 
@@ -195,8 +197,8 @@ def _shape(point: Point) -> tuple[int | None, int | None]:
     return point["input_tokens"], point["output_tokens"]
 
 
-def _words(shapes: set[tuple[int | None, int | None]]) -> str:
-    return ", ".join(sorted(f"{size_in} -> {size_out}" for size_in, size_out in shapes))
+def _shapes(points: Iterable[Point]) -> str:
+    return ", ".join(sorted({f"{size_in} -> {size_out}" for size_in, size_out in map(_shape, points)}))
 
 
 def _rates(points: Sequence[Point]) -> str:

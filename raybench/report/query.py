@@ -8,6 +8,7 @@ the network and to extensions is closed before the query runs. Needs no Ray and 
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,15 +75,17 @@ class Query:
         if not run.points_parquet.is_file():
             raise RunDirectoryError(f"{run.path}: has no points.parquet; make it with: raybench merge {run.path}")
         self._connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
-        files: set[str] = set()
+        reachable: set[str] = set()
         self.views: list[str] = []
         for name, (file_name, select) in _VIEWS.items():
             file = (run.path / file_name).resolve()
             if file.is_file():
-                self._connection.execute(f"CREATE VIEW {name} AS {select.format(file=_quoted(file))}")
-                files.add(str(file))
+                pattern = _quoted(_literal(file))
+                self._connection.execute(f"CREATE VIEW {name} AS {select.format(file=pattern)}")
+                reachable |= {pattern, _quoted(file)}
                 self.views.append(name)
-        self._connection.execute(f"SET allowed_paths = {sorted(files)!r}")
+        allowed = ", ".join(f"'{path}'" for path in sorted(reachable))
+        self._connection.execute(f"SET allowed_paths = [{allowed}]")
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
@@ -132,8 +135,14 @@ class Answer:
             raise self._refusal(error) from None
 
 
-def _quoted(file: Path) -> str:
-    return str(file).replace("'", "''")
+def _quoted(path: Path | str) -> str:
+    """As the inside of an SQL text."""
+    return str(path).replace("'", "''")
+
+
+def _literal(file: Path) -> str:
+    """As a pattern of DuckDB that matches this file only."""
+    return re.sub(r"[*?[]", r"[\g<0>]", str(file))
 
 
 def write_answer(rows: Answer, form: str, output: Path | None, console: Console) -> int:
