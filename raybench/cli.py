@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 import raybench
+from raybench import reading
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 
 if TYPE_CHECKING:
@@ -238,6 +239,12 @@ def report(
     print_points(first, out, *others, text=TEXTS[lang.value])
     for path in (written.markdown, written.page):
         out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+app.command("import")(reading.import_table)
+app.command()(reading.compare)
+app.command()(reading.retest)
+app.command()(reading.query)
 
 
 @corpus_app.command("build")

@@ -37,11 +37,16 @@ class Verdict(StrEnum):
     NO_CLEAR_DIFFERENCE = "no clear difference"
     NO_BASELINE = "no baseline"  # A has no value
     NO_VALUE = "no value"  # B has none
+    NOT_KNOWN = "not known"  # neither has one
+    NO_CLAIM = "no claim"  # there is a difference, but the environment drifted
 
     @property
     def flipped(self) -> Verdict:
         return _FLIPPED.get(self, self)
 
+
+#: By who is ahead, as `leader` says.
+_VERDICTS = {-1: Verdict.WORSE, 0: Verdict.NO_CLEAR_DIFFERENCE, 1: Verdict.BETTER}
 
 _FLIPPED = {
     Verdict.BETTER: Verdict.WORSE,
@@ -93,7 +98,8 @@ class Difference:
     """B against A in one metric, in the metric's own unit.
 
     percent: (B - A) / A x 100; None where it is not defined (`from_zero`, or a value that is not known).
-    floor_percent: the noise floor that the verdict was made with.
+    floor_percent: the noise floor that the verdict was made with. overlap: whether the intervals of A and B
+    overlap, which alone makes the difference not clear; False where either has none.
     """
 
     metric: str
@@ -102,6 +108,7 @@ class Difference:
     percent: float | None
     verdict: Verdict
     floor_percent: float
+    overlap: bool = False
 
     @property
     def from_zero(self) -> bool:
@@ -128,21 +135,23 @@ def is_clear(a: float, b: float, floor_percent: float) -> bool:
 
 
 def difference(
-    metric: str, a: float | None, b: float | None, floor_percent: float = NOISE_FLOOR_PERCENT
+    metric: str,
+    a: float | None,
+    b: float | None,
+    floor_percent: float = NOISE_FLOOR_PERCENT,
+    *,
+    overlap: bool = False,
 ) -> Difference:
     """What can be said of B against A. Unknown is never taken for zero (case O-K1)."""
     percent = None
-    if a is None or b is None:
-        verdict = Verdict.NO_BASELINE if a is None and b is not None else Verdict.NO_VALUE
-        if a is None and b is None:
-            verdict = Verdict.NO_CLEAR_DIFFERENCE
-    else:
+    if a is not None and b is not None:
         percent = (b - a) / abs(a) * 100 if a else 0.0 if not b else None
-        if not is_clear(a, b, floor_percent):
-            verdict = Verdict.NO_CLEAR_DIFFERENCE
-        else:
-            verdict = Verdict.BETTER if (b - a) * DIRECTIONS[metric].sign > 0 else Verdict.WORSE
-    return Difference(metric, a, b, percent, verdict, floor_percent)
+        verdict = _VERDICTS[0 if overlap else leader(metric, a, b, floor_percent)]
+    elif a is None and b is None:
+        verdict = Verdict.NOT_KNOWN
+    else:
+        verdict = Verdict.NO_BASELINE if a is None else Verdict.NO_VALUE
+    return Difference(metric, a, b, percent, verdict, floor_percent, overlap)
 
 
 def leader(metric: str, a: float, b: float, floor_percent: float = NOISE_FLOOR_PERCENT) -> int:

@@ -54,9 +54,12 @@ POINT_VRAM: dict[str, pa.DataType] = {
     "gpus": pa.string(),
 }
 
-#: Verdicts under which a point's numbers count. `imported`: taken from a table of other people's making,
-#: which raybench has not measured and cannot vouch for.
-WITH_NUMBERS = frozenset({"accepted", "imported"})
+#: Verdict of a point, and provenance of a run, that `raybench import` took from somebody's table: raybench
+#: has not measured it and does not vouch for it.
+IMPORTED = "imported"
+
+#: Verdicts under which a point's numbers count.
+WITH_NUMBERS = frozenset({"accepted", IMPORTED})
 
 POINTS = pa.schema([*POINT_FACTS.items(), *POINT_METRICS.items(), *POINT_VRAM.items()])
 
