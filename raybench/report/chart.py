@@ -95,6 +95,17 @@ class Axis:
     falls: bool = False
 
 
+@dataclass(frozen=True)
+class Box:
+    """A rectangle between two values of each axis."""
+
+    from_x: float
+    to_x: float
+    from_y: float
+    to_y: float
+    color: str
+
+
 @dataclass
 class Panel:
     """One plot. Marks are drawn in the order in which they are added, in the axes' own values."""
@@ -147,14 +158,23 @@ class Panel:
         mark = f"<g>{_marker(x, y, color, shape, hollow=hollow)}<title>{escape(tip)}</title></g>"
         self.marks.append(f'<a href="{escape(link)}">{mark}</a>' if link else mark)
 
-    def box(self, x: tuple[float, float], y: tuple[float, float], color: str, tip: str = "") -> None:
-        """A filled rectangle between two values of each axis, at least half a pixel wide."""
-        left, right = self.to_x(x[0]), self.to_x(x[1])
-        top, bottom = sorted((self.to_y(y[0]), self.to_y(y[1])))
-        title = f"<title>{escape(tip)}</title>" if tip else ""
-        self.marks.append(
+    def whisker(self, x: float, low: float, high: float, color: str) -> None:
+        """An interval as an upright line with a foot and a head."""
+        at, bottom, top = self.to_x(x), _px(self.to_y(low)), _px(self.to_y(high))
+        path = f"M{_px(at - 4)},{top}h8m-4,0V{bottom}m-4,0h8"
+        self.marks.append(f'<path d="{path}" stroke="{color}" stroke-opacity="0.6" fill="none"/>')
+
+    def boxes(self, boxes: Sequence[Box], tip: str) -> None:
+        """Filled rectangles of one thing, each at least half a pixel wide."""
+        drawn = "".join(map(self._box, boxes))
+        self.marks.append(f"<g>{drawn}<title>{escape(tip)}</title></g>")
+
+    def _box(self, box: Box) -> str:
+        left, right = self.to_x(box.from_x), self.to_x(box.to_x)
+        top, bottom = sorted((self.to_y(box.from_y), self.to_y(box.to_y)))
+        return (
             f'<rect x="{_px(left)}" y="{_px(top)}" width="{_px(max(right - left, 0.5))}"'
-            f' height="{_px(bottom - top)}" fill="{color}">{title}</rect>'
+            f' height="{_px(bottom - top)}" fill="{box.color}"/>'
         )
 
     def level(self, value: float, color: str, text: str) -> None:

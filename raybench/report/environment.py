@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from raybench.analysis.conditions import flat
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.points import Point, level_name
@@ -28,7 +29,8 @@ def _active_limit(points: Sequence[Point], source: Source, text: Text) -> str:
     if all(point["verdict"] == "skipped" for point in points):
         return verdict(points[0], text)
     limit = points[0]["active_limit"]
-    running = source.by_arm[points[0]["arm"]].limits.get("max_running_requests")
+    arm = source.by_arm[points[0]["arm"]]
+    running = (arm.limits or arm.facts).get("max_running_requests")
     if limit is None or running is None:
         return numbers.count(limit)
     return f"{limit} ({text.limit_by_running if limit == running else text.limit_by_pool})"
@@ -55,7 +57,14 @@ def fact_table(source: Source, text: Text) -> Table:
         ]
     for label, values in labelled.items():
         rows += _fact_row(label, values, text)
+    named = {*text.engine_facts, *text.engine_settings, *_NOT_SHOWN}
+    for name in dict.fromkeys(name for arm in arms for name in arm.facts if name not in named):
+        rows += _fact_row(name.replace("_", " "), [arm.facts.get(name) for arm in arms], text)
     return Table((text.fact, *source.arms), rows)
+
+
+#: Facts that are no statement about how an arm serves.
+_NOT_SHOWN = ("raw", "instance", "provenance")
 
 
 def _fact_row(label: str, values: Sequence[object], text: Text) -> list[Row]:
@@ -75,11 +84,32 @@ def simulation(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 def setting(facts: Mapping[str, Any], name: str) -> object:
     """A start-up setting as the engine tells it, wherever in its own words it stands; None if it does not."""
     raw = facts.get("raw") or {}
-    for place in (raw, *(value for value in raw.values() if isinstance(value, Mapping))):
+    for place in (facts, raw, *(value for value in raw.values() if isinstance(value, Mapping))):
         value = place.get(name)
         if value is not None and not isinstance(value, Mapping | list):
             return value
     return None
+
+
+def differing_table(source: Source, text: Text) -> Table:
+    """Start-up settings that are not alike on all arms and in no line of the facts, by the engine's own names.
+
+    A setting that an arm does not tell is unknown, and listed when another arm tells it.
+    """
+    told = [dict(flat(arm.facts.get("raw") or {})) for arm in source.by_arm.values()]
+    names = dict.fromkeys(name for settings in told for name in settings)
+    rows = []
+    for name in names:
+        values = [settings.get(name) for settings in told]
+        leaf = name.rpartition(".")[2]
+        if len(set(values)) > 1 and leaf not in text.engine_settings and not _says_nothing_of_serving(name):
+            rows.append(Row((name, *(value or numbers.UNKNOWN for value in values))))
+    return Table((text.setting, *source.arms), rows)
+
+
+def _says_nothing_of_serving(name: str) -> bool:
+    """The launch command is told in full; start-up times differ from start to start."""
+    return name.endswith("launch_command") or "startup_time" in name
 
 
 def launch_commands(source: Source) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from raybench.analysis.insights import Growth, Insights, Lead, Trend, insights
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import IMPORTED, has_numbers
 from raybench.report import numbers
 from raybench.report.document import Block, Bullets, Item, Paragraph
 from raybench.report.environment import simulation
@@ -19,16 +19,26 @@ from raybench.report.text import Text
 _TOLD = ("output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 
 
+_SHOWN = {
+    "output_tokens_per_s": numbers.rate,
+    "input_tokens_per_s": numbers.rate,
+    "ttft_ms_p95": numbers.latency,
+    "tpot_ms_p95": numbers.per_token,
+}
+
+
 def counts_line(source: Source, text: Text) -> str:
     """`48 points: 44 accepted, ...`, and how a run ended that did not come to its end."""
     verdicts = [point["verdict"] for point in source.points]
     line = text.counts.format(
         total=len(verdicts),
-        accepted=sum(has_numbers(point) for point in source.points),
+        accepted=verdicts.count("accepted"),
         void=verdicts.count("void"),
         skipped=verdicts.count("skipped"),
         missing=verdicts.count(None),
     )
+    if imported := verdicts.count(IMPORTED):
+        line += f" {text.counts_imported.format(imported=imported)}"
     ended = [run.status for run in source.runs if run.status not in (None, "complete")]
     return " ".join([line, *(text.ended.format(status=status) for status in ended)])
 
@@ -43,6 +53,11 @@ def summary(source: Source, text: Text) -> list[Block]:
     ]
     if simulated:
         blocks.append(Paragraph(text.simulated.format(arms=", ".join(simulated)), warns=True))
+    blocks += [
+        Paragraph(text.imported.format(run_id=run.run_id, source=run.imported.get("source")), warns=True)
+        for run in source.runs
+        if run.imported
+    ]
     if not any(has_numbers(point) for point in source.points):
         return [*blocks, Paragraph(text.nothing_valid)]
     # By name and shape, so that workloads of one name and two shapes are never compared.
@@ -124,7 +139,7 @@ def _lead(lead: Lead, text: Text) -> str:
     most = lead.largest
     by = ""
     if most.advantage is not None:
-        value = numbers.rate if lead.metric.endswith("_per_s") else numbers.latency
+        value = _SHOWN[lead.metric]
         by = text.lead_by.format(
             advantage=numbers.times(most.advantage), ahead=value(most.ahead), behind=value(most.behind)
         )

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from raybench.report import numbers
 from raybench.report.details import PointDetail
 from raybench.report.document import Block, Section
-from raybench.report.plots import point_figures
+from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
 from raybench.report.sections import folder_name, query_line
 from raybench.report.source import Source

@@ -1,5 +1,5 @@
 """Which figures a report has, and how: throughput and latencies over the level, throughput against latency,
-the proof of cold caches, and of one point its requests, what was in flight, GPU memory and chunk gaps. Pure.
+and the proof of cold caches. Pure. Those of one point are in `point_plots`.
 
 An arm has one colour and one marker everywhere. Both tell it, so that no figure needs colours to be read;
 the colours are those of Okabe and Ito, which keep apart in every kind of colour vision. Void points are in
@@ -9,15 +9,15 @@ no figure that compares.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.chart import Axis, Figure, Key, Panel, covering
-from raybench.report.details import GAP_EDGES_MS, PointDetail, Timeline
 from raybench.report.points import Point, by_level, is_boundary, is_open_loop, level_name, level_value
 from raybench.report.source import Source
 from raybench.report.text import Text
@@ -27,10 +27,6 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#56B4E9", "#E69F00", "#CC79A7")
 SHAPES = ("circle", "square", "triangle", "diamond", "down")
 
 GRAY, BLACK = "#57606a", "#111111"
-#: Of the phases of a request; its decode has the colour of the arm.
-PHASE_COLORS = {"queue": "#cfd4d9", "first": "#868e96", "prefill": "#868e96", "failed": BLACK}
-#: The engine's own counts beside what the client saw: (colour, dashes).
-_ENGINE_LINES = {"running": (BLACK, "6 3"), "queued": (GRAY, "2 3")}
 
 #: Where a hit rate stands that is zero, and one that nobody told; others stand at their power of ten.
 _ZERO, _NOT_TOLD = -5.0, -6.0
@@ -88,7 +84,8 @@ def _level_figures(points: Sequence[Point], style: dict[str, Style], text: Text)
     ):
         drawn = {f"{metric}_{part}": dash for part, dash in _PERCENTILES.items()}
         panels, legend = _over_level(points, style, text, title, drawn, label, log=True)
-        legend = [*legend, *(Key(part.upper(), GRAY, "line", dash) for part, dash in _PERCENTILES.items())]
+        told = [part for part in _PERCENTILES if any(p[f"{metric}_{part}"] is not None for p in points)]
+        legend = [*legend, *(Key(part.upper(), GRAY, "line", _PERCENTILES[part]) for part in told)]
         figures.append(
             Figure(file_name(metric.removesuffix("_ms"), *suffix), f"{workload}: {title}", panels, legend)
         )
@@ -117,7 +114,9 @@ def _over_level(
     low, high = covering(values, log=log)
     x_title = text.plots.rate if is_open_loop(points[0]) else text.plots.level
     x = Axis(x_title, *covering(levels, log=True), label=lambda value: f"{value:g}", log=True, ticks=levels)
-    panel = Panel(x, Axis("", low, high, label=_tick(label), log=log), title=f"{points[0]['workload']}: {title}")
+    panel = Panel(
+        x, Axis("", low, high, label=short_label(label), log=log), title=f"{points[0]['workload']}: {title}"
+    )
     for arm, own in _by_arm(points):
         for metric, dash in metrics.items():
             known = [(level_value(p) or 0.0, p[metric]) for p in own if p[metric] is not None]
@@ -125,15 +124,18 @@ def _over_level(
     for point in points:
         for metric in (name for name, dash in metrics.items() if not dash and point[name] is not None):
             tip = f"{point['arm']} {level_name(point)}: {label(point[metric])} (n={point['ttft_ms_n']})"
-            at = (level_value(point) or 0.0, point[metric])
-            own_style = style[point["arm"]]
+            at, own_style = (level_value(point) or 0.0, point[metric]), style[point["arm"]]
+            low_end, high_end = (point.get(name) for name in interval_columns(metric))
+            if low_end is not None and high_end is not None:
+                tip += f", 95 %: {label(low_end)} .. {label(high_end)}"
+                panel.whisker(at[0], low_end, high_end, own_style.color)
             panel.dot(
                 at, own_style.color, own_style.shape, tip, hollow=bool(point["queueing"]), link=address(point)
             )
     return [panel], _arm_keys(points, style, text)
 
 
-def _tick(label: Callable[[float | None], str]) -> Callable[[float], str]:
+def short_label(label: Callable[[float | None], str]) -> Callable[[float], str]:
     """A label without the zeros behind the point: `5 s`, `100 ms`, `200`."""
 
     def short(value: float) -> str:
@@ -163,10 +165,10 @@ def _pareto(points: Sequence[Point], style: dict[str, Style], text: Text, suffix
     x = Axis(
         words.pareto_x,
         *covering([p["e2e_ms_p95"] for p in known], log=True),
-        label=_tick(numbers.latency),
+        label=short_label(numbers.latency),
         log=True,
     )
-    y = Axis("", *covering([p["output_tokens_per_s"] for p in known]), label=_tick(numbers.rate))
+    y = Axis("", *covering([p["output_tokens_per_s"] for p in known]), label=short_label(numbers.rate))
     panel = Panel(x, y, title=f"{points[0]['workload']}: {words.pareto}")
     front = _front([(p["e2e_ms_p95"], p["output_tokens_per_s"]) for p in known])
     if len(front) > 1:
@@ -250,144 +252,3 @@ def _hit_label(place: float, not_told: str) -> str:
 def _places(count: int) -> list[float]:
     step = max(1, -(-count // 8))
     return [float(place) for place in range(0, count, step)]
-
-
-# -- one point -------------------------------------------------------------------------------------
-
-
-def point_figures(point: Point, detail: PointDetail, arms: Sequence[str], text: Text) -> list[Figure]:
-    """Its requests over time with in flight and GPU memory below them, and its chunk gaps."""
-    color = styles(arms)[point["arm"]].color
-    end_s = max(detail.end_s, detail.in_flight.at_s[-1], 1e-6)
-    panels = [_waterfall(point, detail, end_s, color, text), _in_flight(point, detail, end_s, color, text)]
-    seen = {phase for row in detail.requests for phase, _, _ in phases(row)}
-    colors = PHASE_COLORS | {"decode": color}
-    legend = [Key(text.plots.phases[name], colors[name]) for name in colors if name in seen]
-    legend.append(Key(text.plots.in_flight_client, color, "line"))
-    for name, (own, dash) in _ENGINE_LINES.items():
-        if getattr(detail, name) is not None:
-            legend.append(Key(getattr(text.plots, name), own, "line", dash))
-    if detail.gpu is not None:
-        panels.append(_gpu_memory(detail.gpu, end_s, text))
-    # Panels on one time line need its title once.
-    panels[:-1] = [_untitled(panel) for panel in panels[:-1]]
-    name = file_name(point["name"])
-    figures = [Figure(f"{name}_requests", text.plots.waterfall.format(point=point["name"]), panels, legend)]
-    gaps = _chunk_gaps(point, detail, color, text)
-    if gaps is not None:
-        figures.append(Figure(f"{name}_gaps", f"{point['name']}: {text.plots.chunk_gaps}", [gaps]))
-    return figures
-
-
-def _untitled(panel: Panel) -> Panel:
-    panel.x = replace(panel.x, title="")
-    return panel
-
-
-def _seconds(end_s: float, text: Text) -> Axis:
-    return Axis(text.plots.seconds, 0.0, end_s, label=lambda value: f"{value:g}")
-
-
-def phases(row: dict[str, Any]) -> list[tuple[str, float, float]]:
-    """(phase, from, to) of one request, in seconds. What the engine does not tell is not taken apart."""
-    if row["outcome"] != "ok":
-        return [("failed", row["sent_s"], row["end_s"])]
-    parts = []
-    first, queue = row["first_s"] if row["first_s"] is not None else row["end_s"], row["queue_s"]
-    if queue is not None and row["sent_s"] <= queue <= first:
-        parts += [("queue", row["sent_s"], queue), ("prefill", queue, first)]
-    else:
-        parts.append(("first", row["sent_s"], first))
-    return [*parts, ("decode", first, row["last_s"] if row["last_s"] is not None else row["end_s"])]
-
-
-def _waterfall(point: Point, detail: PointDetail, end_s: float, color: str, text: Text) -> Panel:
-    rows = detail.requests
-    shown = text.plots.thinned.format(shown=len(rows), total=numbers.count(detail.total))
-    panel = Panel(
-        _seconds(end_s, text),
-        Axis(shown, 0.0, float(max(len(rows), 1)), label=lambda value: f"{value:g}", falls=True),
-        height=200,
-        title=text.plots.waterfall.format(point=point["name"]),
-    )
-    gap = 0.1 if len(rows) <= 64 else 0.0
-    for place, row in enumerate(rows):
-        tip = (
-            f"{row['ticket']}: TTFT {numbers.latency(row['ttft_ms'])}, TPOT {numbers.per_token(row['tpot_ms'])},"
-            f" E2E {numbers.latency(row['e2e_ms'])}"
-        )
-        for phase, start, end in phases(row):
-            if end > start:
-                panel.box((start, end), (place + gap, place + 1 - gap), PHASE_COLORS.get(phase, color), tip)
-    return panel
-
-
-def _in_flight(point: Point, detail: PointDetail, end_s: float, color: str, text: Text) -> Panel:
-    lines = [line for line in (detail.in_flight, detail.running, detail.queued) if line is not None]
-    top = covering([value for line in lines for value in line.high])[1]
-    panel = Panel(
-        _seconds(end_s, text),
-        Axis("", 0.0, top, label=lambda value: f"{value:g}"),
-        height=90,
-        title=text.plots.in_flight,
-    )
-    _steps(panel, detail.in_flight, color)
-    for name, (own, dash) in _ENGINE_LINES.items():
-        line: Timeline | None = getattr(detail, name)
-        if line is not None:
-            panel.line(list(zip(line.at_s, line.high, strict=True)), own, dash=dash)
-    return panel
-
-
-def _steps(panel: Panel, line: Timeline, color: str) -> None:
-    high = list(zip(line.at_s, line.high, strict=True))
-    low = list(zip(line.at_s, line.low, strict=True))
-    if low != high:
-        panel.band(low, high, color)
-    panel.steps(high, color)
-
-
-def _gpu_memory(line: Timeline, end_s: float, text: Text) -> Panel:
-    """Memory in use of the fullest and the emptiest device, in GiB, not from zero: it is the change that tells."""
-    gib = [[value / numbers.GIB for value in values] for values in (line.low, line.high)]
-    low, high = covering([*gib[0], *gib[1]], from_zero=False)
-    panel = Panel(
-        _seconds(end_s, text),
-        Axis(f"{text.plots.highest_gpu} / {text.plots.lowest_gpu}", low - (high - low) * 0.06, high, label=_gib),
-        height=90,
-        title=text.plots.gpu_memory,
-    )
-    lows, highs = (list(zip(line.at_s, values, strict=True)) for values in gib)
-    panel.band(lows, highs, BLACK)
-    panel.line(highs, BLACK, width=1.6)
-    panel.line(lows, BLACK, width=1.2, dash="2 3")
-    return panel
-
-
-def _gib(value: float) -> str:
-    return f"{value:.4g} GiB"
-
-
-def _chunk_gaps(point: Point, detail: PointDetail, color: str, text: Text) -> Panel | None:
-    """How many gaps are how long, both on a logarithmic scale: a stall is one gap among thousands."""
-    filled = np.flatnonzero(detail.gap_counts)
-    if not filled.size:
-        return None
-    first, last = int(filled[0]), int(filled[-1])
-    x_title = text.plots.chunk_gap_x.format(tokens=numbers.fixed(point["tokens_per_chunk"], 2))
-    x = Axis(
-        x_title, float(GAP_EDGES_MS[first]), float(GAP_EDGES_MS[last + 1]), label=_tick(numbers.latency), log=True
-    )
-    top = float(detail.gap_counts.max()) * 1.5
-    panel = Panel(
-        x,
-        Axis(text.plots.chunk_gap_y, 0.5, top, label=lambda value: f"{value:,.0f}", log=True),
-        height=150,
-        title=f"{point['name']}: {text.plots.chunk_gaps}",
-    )
-    for k in range(first, last + 1):
-        if count := int(detail.gap_counts[k]):
-            low, high = float(GAP_EDGES_MS[k]), float(GAP_EDGES_MS[k + 1])
-            tip = f"{numbers.latency(low)} .. {numbers.latency(high)}: {count:,}"
-            panel.box((low, high), (0.5, count), color, tip)
-    return panel

@@ -11,7 +11,13 @@ from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
 from raybench.report import numbers, plots
 from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading, bullets
-from raybench.report.environment import active_limit_table, fact_table, launch_commands, vram_table
+from raybench.report.environment import (
+    active_limit_table,
+    differing_table,
+    fact_table,
+    launch_commands,
+    vram_table,
+)
 from raybench.report.findings import summary
 from raybench.report.points import Point, is_boundary, is_open_loop
 from raybench.report.source import Run, Source
@@ -21,6 +27,7 @@ from raybench.report.tables import (
     appendix_table,
     attempt_table,
     boundary_table,
+    interval_table,
     invalid_table,
     result_table,
     steady_table,
@@ -56,6 +63,9 @@ def sections(source: Source, text: Text) -> list[Section]:
         ),
         Section("points", text.appendix_points, _with_note("", appendix_table(source, text))),
         Section("steady", text.appendix_steady, _with_note(text.steady_note, steady_table(source, text))),
+        Section(
+            "intervals", text.appendix_intervals, _with_note(text.intervals_note, interval_table(source, text))
+        ),
     ]
     return [section for section in made if section.blocks]
 
@@ -68,31 +78,45 @@ def _with_note(note: str, table: Table) -> tuple[Block, ...]:
 
 def _environment(source: Source, text: Text) -> Iterator[Block]:
     yield fact_table(source, text)
+    differing = differing_table(source, text)
+    if differing.rows:
+        yield Paragraph(text.settings_differ)
+        yield differing
     for run in source.runs:
-        manifest = run.manifest
-        yield bullets(
-            text.client.format(
-                run_id=run.run_id,
-                created=numbers.moment(manifest.get("created_unix_ns")),
-                raybench=manifest.get("raybench_version", numbers.UNKNOWN),
-                python=manifest.get("python_version", numbers.UNKNOWN),
-                ray=manifest.get("ray_version", numbers.UNKNOWN),
-            ),
-            *(
-                text.client_host.format(
-                    host=host,
-                    cpus=facts.get("cpus_usable") or numbers.UNKNOWN,
-                    cpu=facts.get("cpu_model") or numbers.UNKNOWN,
-                    memory=numbers.memory(facts.get("memory_total_bytes")),
-                    system=facts.get("system") or numbers.UNKNOWN,
-                    kernel=facts.get("kernel") or "",
-                )
-                for host, facts in (manifest.get("hosts") or {}).items()
-            ),
-        )
+        yield bullets(*(_origin(run, text) if run.imported else _client(run, text)))
     for arm, command in launch_commands(source):
         yield Paragraph(text.launch.format(arm=arm))
         yield Code(command)
+
+
+def _client(run: Run, text: Text) -> Iterator[str]:
+    """With what a run was measured, and from where."""
+    manifest = run.manifest
+    yield text.client.format(
+        run_id=run.run_id,
+        created=numbers.moment(manifest.get("created_unix_ns")),
+        raybench=manifest.get("raybench_version", numbers.UNKNOWN),
+        python=manifest.get("python_version", numbers.UNKNOWN),
+        ray=manifest.get("ray_version", numbers.UNKNOWN),
+    )
+    for host, facts in (manifest.get("hosts") or {}).items():
+        yield text.client_host.format(
+            host=host,
+            cpus=facts.get("cpus_usable") or numbers.UNKNOWN,
+            cpu=facts.get("cpu_model") or numbers.UNKNOWN,
+            memory=numbers.memory(facts.get("memory_total_bytes")),
+            system=facts.get("system") or numbers.UNKNOWN,
+            kernel=facts.get("kernel") or "",
+        )
+
+
+def _origin(run: Run, text: Text) -> Iterator[str]:
+    """Where imported numbers come from, under which conditions, and what their source leaves open."""
+    imported = run.imported
+    yield text.imported.format(run_id=run.run_id, source=imported.get("source"))
+    yield from (f"{name}: {value}" for name, value in (imported.get("conditions") or {}).items())
+    if imported.get("not_stated"):
+        yield text.not_stated.format(names=", ".join(imported["not_stated"]))
 
 
 def _protocol(source: Source, text: Text) -> Iterator[Block]:

@@ -20,6 +20,8 @@ from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json, safe_name
 from raybench.report.points import Point, workload_label
 
+__all__ = ["ArmFacts", "Point", "Run", "Source", "points_rows", "read_source"]
+
 #: Columns of points.parquet that hold JSON, each with what stands for "nothing".
 _JSON_COLUMNS: dict[str, Any] = {
     "findings": [],
@@ -43,6 +45,12 @@ class Run:
     @property
     def run_id(self) -> str:
         return str(self.manifest.get("run_id") or self.directory.path.name)
+
+    @property
+    def imported(self) -> Mapping[str, Any]:
+        """Where the numbers of an imported run come from; empty for one that raybench measured."""
+        told: Mapping[str, Any] = self.manifest.get("imported") or {}
+        return told
 
     @property
     def guards(self) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
+from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.points import Point, by_level, is_boundary, is_open_loop, level, level_name, level_value
@@ -217,6 +218,33 @@ _STEADY = {
     11: "connect_wait_ms_p95",
     12: "send_wait_ms_p95",
 }
+
+
+#: What an interval is told of, by the column of the table behind n.
+_INTERVALS = ("ttft_ms_p50", "ttft_ms_p95", "tpot_ms_p50", "tpot_ms_p95", "output_tokens_per_s_steady")
+
+
+def interval_table(source: Source, text: Text) -> Table:
+    """The 95 % intervals of each point that has one: empty where n never allows one."""
+    rows = []
+    for point in _ordered(source):
+        told = [_interval(point, metric) for metric in _INTERVALS]
+        if all(cell == numbers.UNKNOWN for cell in told):
+            continue
+        cells = (point["workload"], level(point), point["arm"], numbers.count(point["ttft_ms_n"]), *told)
+        values = {3: point["ttft_ms_n"]} | {k: point[metric] for k, metric in enumerate(_INTERVALS, 4)}
+        rows.append(_row(point, cells, values, level_at=1))
+    columns = _columns(text.interval_columns, source.points, 1, text)
+    return Table(columns, rows, right=frozenset(range(3, 9)))
+
+
+def _interval(point: Point, metric: str) -> str:
+    """`146 [140, 151]`; a dash where n allows no interval."""
+    low, high = (point.get(name) for name in interval_columns(metric))
+    if low is None or high is None:
+        return numbers.UNKNOWN
+    shown = numbers.rate if metric.startswith("output_") else numbers.latency
+    return f"{shown(point[metric])} [{shown(low)}, {shown(high)}]"
 
 
 def _beside(whole: float | None, steady: float | None) -> str:

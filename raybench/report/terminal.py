@@ -9,7 +9,8 @@ from raybench.report import tables
 from raybench.report.findings import counts_line
 from raybench.report.sections import notes
 from raybench.report.source import read_source
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

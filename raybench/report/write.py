@@ -17,10 +17,11 @@ from raybench.report.chart import Figure
 from raybench.report.details import PointDetail, read_details
 from raybench.report.document import Figures, Section
 from raybench.report.findings import counts_line
-from raybench.report.plots import point_figures
+from raybench.report.point_plots import point_figures
 from raybench.report.sections import notes, sections
 from raybench.report.source import Source, read_source
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 from raybench.report.text_zh import CHINESE
 
 TEXTS = {"en": ENGLISH, "zh": CHINESE}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.report.chart import WIDTH, Axis, Figure, Key, Panel, Scale, covering, text_px
+from raybench.report.chart import WIDTH, Axis, Box, Figure, Key, Panel, Scale, covering, text_px
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e9, allow_nan=False)
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,7 +95,7 @@ def test_steps_hold_their_value_until_the_next() -> None:
 
 def test_a_box_is_seen_even_where_it_lasts_no_time() -> None:
     plot = panel()
-    plot.box((5, 5), (0, 1), "#000")
+    plot.boxes([Box(5, 5, 0, 1, "#000")], "tip")
     (box,) = [rect for rect in drawn(plot).iter(f"{SVG}rect") if rect.get("fill") == "#000"]
     assert float(box.get("width") or 0) == 0.5
 

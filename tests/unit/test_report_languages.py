@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from raybench.report.text import ENGLISH
+from raybench.report.text_en import ENGLISH
 from raybench.report.text_zh import CHINESE
 
 

@@ -12,7 +12,7 @@ from raybench.analysis.merge import merge
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.report.source import points_rows
-from raybench.report.text import ENGLISH
+from raybench.report.text_en import ENGLISH
 from raybench.report.write import write_report
 
 

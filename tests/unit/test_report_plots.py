@@ -11,10 +11,10 @@ from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
 from raybench.records.rundir import RunDirectory
-from raybench.report import plots
+from raybench.report import plots, point_plots
 from raybench.report.details import read_details
 from raybench.report.source import Source, read_source
-from raybench.report.text import ENGLISH
+from raybench.report.text_en import ENGLISH
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def _row(**changes: object) -> dict[str, object]:
     ],
 )
 def test_phases_of_a_request(changes: Mapping[str, object], expected: list[tuple[str, float, float]]) -> None:
-    assert plots.phases(_row(**changes)) == expected
+    assert point_plots.phases(_row(**changes)) == expected
 
 
 def test_the_front_is_what_no_other_point_beats_in_both() -> None:
@@ -121,14 +121,14 @@ def test_the_front_is_what_no_other_point_beats_in_both() -> None:
 def test_a_point_has_its_requests_over_its_memory_and_its_chunk_gaps(source: Source) -> None:
     run = source.runs[0].directory
     detail = read_details(run, source.points)["tp2pp4/1k/c2"]
-    requests, *_ = plots.point_figures(source.points[0], detail, source.arms, ENGLISH)
+    requests, *_ = point_plots.point_figures(source.points[0], detail, source.arms, ENGLISH)
     assert [panel.title for panel in requests.panels] == [
         "Requests of tp2pp4/1k/c2",
         ENGLISH.plots.in_flight,
         ENGLISH.plots.gpu_memory,
     ]
     assert requests.svg.count(ENGLISH.plots.seconds) == 1
-    assert requests.svg.count("TTFT 400 ms") == 8  # two phases of four requests
+    assert requests.svg.count("TTFT 400 ms") == 4
 
 
 @pytest.mark.parametrize("name", ["a/b", "a b<c>", "../x", "TP8+EAGLE3"])
