@@ -159,25 +159,27 @@ def _arm_keys(points: Sequence[Point], style: dict[str, Style], text: Text) -> l
 
 
 def _pareto(points: Sequence[Point], style: dict[str, Style], text: Text, suffix: Iterable[str]) -> Figure:
-    """Output throughput over E2E latency; up and to the left is better."""
+    """Output throughput over E2E latency (TTFT where no E2E is known); up and to the left is better."""
     words = text.plots
-    known = [p for p in points if p["e2e_ms_p95"] is not None and p["output_tokens_per_s"] is not None]
+    latency = next((name for name in words.pareto_x if any(p[name] is not None for p in points)), "ttft_ms_p95")
+    known = [p for p in points if p[latency] is not None and p["output_tokens_per_s"] is not None]
     x = Axis(
-        words.pareto_x,
-        *covering([p["e2e_ms_p95"] for p in known], log=True),
+        words.pareto_x[latency],
+        *covering([p[latency] for p in known], log=True),
         label=short_label(numbers.latency),
         log=True,
     )
     y = Axis("", *covering([p["output_tokens_per_s"] for p in known]), label=short_label(numbers.rate))
     panel = Panel(x, y, title=f"{points[0]['workload']}: {words.pareto}")
-    front = _front([(p["e2e_ms_p95"], p["output_tokens_per_s"]) for p in known])
+    front = _front([(p[latency], p["output_tokens_per_s"]) for p in known])
     if len(front) > 1:
         panel.line(front, GRAY, dash="1 4", width=3)
     for arm, own in _by_arm(known):
-        panel.line([(p["e2e_ms_p95"], p["output_tokens_per_s"]) for p in own], style[arm].color, faint=0.5)
+        panel.line([(p[latency], p["output_tokens_per_s"]) for p in own], style[arm].color, faint=0.5)
     for point in known:
-        at, own_style = (point["e2e_ms_p95"], point["output_tokens_per_s"]), style[point["arm"]]
-        tip = f"{point['arm']} {level_name(point)}: {numbers.rate(at[1])} tok/s, E2E P95 {numbers.latency(at[0])}"
+        at, own_style = (point[latency], point["output_tokens_per_s"]), style[point["arm"]]
+        told = f"{numbers.rate(at[1])} tok/s, {words.pareto_x[latency]} {numbers.latency(at[0])}"
+        tip = f"{point['arm']} {level_name(point)}: {told}"
         panel.dot(at, own_style.color, own_style.shape, tip, hollow=bool(point["queueing"]), link=address(point))
         panel.note(at, f"{level_value(point):g}")
     legend = _arm_keys(points, style, text)

@@ -227,7 +227,7 @@ def _reproduce(source: Source, text: Text) -> Iterator[Block]:
     names = [folder_name(run) for run in source.runs]
     several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
     language = [] if text.language == "en" else ["--lang", text.language]
-    merges = [shlex.join(["raybench", "merge", name]) for name in names]
+    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if not run.imported]
     yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *language, *several])]))
     measured = next((point for point in source.points if point["requests"]), None)
     if measured is not None:
@@ -236,10 +236,12 @@ def _reproduce(source: Source, text: Text) -> Iterator[Block]:
 
 
 def query_line(source: Source, point: Mapping[str, object]) -> str:
-    """The command that lists the records behind a point's numbers."""
+    """The command that lists the records behind a point's numbers; of an imported one there is only its row."""
     run = source.runs[int(str(point["run"]))]
     point_id = str(point["point_id"]).replace("'", "''")
     statement = f"select * from requests where point_id = '{point_id}' and phase = 'load' and final"
+    if run.imported:
+        statement = f"select * from points where point_id = '{point_id}'"
     return f'raybench query {shlex.quote(folder_name(run))} "{statement}"'
 
 

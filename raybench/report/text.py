@@ -126,7 +126,7 @@ class Plots:
     ttft: str
     tpot: str
     pareto: str
-    pareto_x: str
+    pareto_x: dict[str, str]
     pareto_front: str
     queueing: str
     hit_rates: str

@@ -68,7 +68,6 @@ def write_report(
     written = Written(
         markdown=folder / f"report{suffix}.md", page=folder / f"report{suffix}.html", json=folder / "report.json"
     )
-    folder.mkdir(parents=True, exist_ok=True)
     if images is not None:
         _write_images(folder / "plots", images, _all_figures(told, source, details, text))
     write_json(written.json, report_json(source, text))
@@ -100,12 +99,20 @@ def _all_figures(
 
 
 def _write_images(folder: Path, kind: str, figures: Sequence[Figure]) -> None:
-    """PNG needs vl-convert's renderer, which is only loaded for it."""
-    for figure in figures:
-        data = figure.svg.encode()
-        if kind == "png":
-            data = import_module("vl_convert").svg_to_png(figure.svg, scale=PNG_SCALE)
-        write_file(folder / f"{figure.name}.{kind}", data)
+    encode = _png if kind == "png" else str.encode
+    for name, data in {figure.name: encode(figure.svg) for figure in figures}.items():
+        write_file(folder / f"{name}.{kind}", data)
+
+
+def _png(svg: str) -> bytes:
+    """Needs vl-convert's renderer, which is loaded for this alone."""
+    try:
+        renderer = import_module("vl_convert")
+    except ImportError:
+        problem = ConfigProblem("needs vl-convert-python", way_out="pip install 'raybench[png]', or --images svg")
+        raise ConfigError("--images png", problem) from None
+    picture: bytes = renderer.svg_to_png(svg, scale=PNG_SCALE)
+    return picture
 
 
 def report_json(source: Source, text: Text) -> dict[str, object]:
