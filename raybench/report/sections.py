@@ -20,6 +20,7 @@ from raybench.report.environment import (
 )
 from raybench.report.findings import summary
 from raybench.report.points import Point, is_boundary, is_open_loop
+from raybench.report.retest_section import retest_section
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
     Row,
@@ -52,6 +53,7 @@ def sections(source: Source, text: Text) -> list[Section]:
         ),
         Section("results", text.results, tuple(_results(source, text))),
         Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(source, text))),
+        Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
         Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
         Section("warnings", text.warnings, tuple(_warnings(source, text))),

@@ -77,6 +77,13 @@ class Text:
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
+    retest: str
+    retest_note: str
+    retest_drifted: str
+    retest_unclear: str
+    retest_anchor: str
+    retest_final: dict[str, str]
+    retest_columns: tuple[str, ...]
     vram: str
     vram_note: str
     vram_columns: tuple[str, ...]

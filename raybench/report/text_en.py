@@ -127,6 +127,14 @@ ENGLISH = Text(
         "TTFT P95 (highest C)",
         "Not completed",
     ),
+    retest="Retest",
+    retest_note="Points that were measured in {before} and again in {after}. The value that counts in this report"
+    " stands plain, the other is kept and struck.",
+    retest_drifted="The environment drifted between the two runs of {arms}: nothing is claimed of any difference.",
+    retest_unclear="not clear",
+    retest_anchor="anchor",
+    retest_final={"before": "before", "after": "after"},
+    retest_columns=("Point", "Metric", "Before", "After", "Change", "Counts"),
     vram="GPU memory",
     vram_note="In use = total - free, over the loads of the accepted points. Idle: the least between ready"
     " and the first load.",

@@ -14,6 +14,7 @@ from raybench.records.rundir import RunDirectory
 from raybench.report.environment import active_limit_table, fact_table
 from raybench.report.imported import write_imported
 from raybench.report.published import read_published
+from raybench.report.retest import compare_retest, write_final
 from raybench.report.source import Source, read_source
 from raybench.report.tables import boundary_table, result_table
 from raybench.report.text_en import ENGLISH
@@ -28,6 +29,7 @@ PRINTED_OTHERWISE = {
     ("1k-4k", "1", WIDE, "ttft_p95"): "400 ms",  # printed: 395 ms
     ("1k-4k", "64", FAST, "output_tps"): "826",  # printed: 826.5
 }
+METRICS = ("output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 COLUMNS = ("input_tps", "output_tps", "ttft_p95", "tpot_p95")
 
 
@@ -121,3 +123,28 @@ def test_imported_numbers_are_never_taken_for_measured_ones(run: RunDirectory, l
 def test_the_summary_says_what_the_seed_s_text_claims(run: RunDirectory, claim: str) -> None:
     report = write_report(run).markdown.read_text(encoding="utf-8")
     assert claim in report.split("## Environment")[0]
+
+
+@pytest.mark.parametrize("drifted", [False, True])
+def test_a_retest_shows_both_values_and_which_counts(run: RunDirectory, tmp_path: Path, drifted: bool) -> None:
+    """16k C=16 of the fast recipe came down from 298 to 228.8 ms; its anchors moved by less than 3 %."""
+    before = write_imported(read_published(GOLDEN / "retest_before.yaml"), tmp_path / "before")
+    result = compare_retest(
+        str(before.path),
+        f"{run.path}:{FAST}",
+        ["1k-128/c8"],
+        METRICS,
+        floor_percent=3.0,
+        drift_limit_percent=0.1 if drifted else 3.0,
+        final=None,
+    )
+    final = write_final(result, tmp_path / "final")
+    report = write_report(final).markdown.read_text(encoding="utf-8")
+    retest = report.split("## Retest\n")[1].split("\n## ")[0]
+    assert ("The environment drifted" in retest) == drifted
+    (line,) = [line for line in retest.splitlines() if "16k-512/c16" in line and "| TPOT P95 |" in line]
+    if drifted:
+        assert "| 298.0 ms | ~~228.8 ms~~ | not clear | before |" in line
+    else:
+        assert line == f"| {FAST}/16k-512/c16 | TPOT P95 | ~~298.0 ms~~ | 228.8 ms | −23 % | after |"
+        assert f"{FAST}/1k-128/c8 (anchor)" in retest
