@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raybench.analysis.comparison import COLD_HIT_RATE_MAX, Side, hit_rate, key_of
-from raybench.analysis.conditions import flat, plain
+from raybench.analysis.comparison import COLD_HIT_RATE_MAX, Side, hit_rate
+from raybench.analysis.conditions import Condition, differing, flat, plain
 from raybench.analysis.merge import MERGE_JSON
 from raybench.analysis.points import has_numbers
 from raybench.errors import ConfigError, ConfigProblem
@@ -25,12 +25,16 @@ _SCENARIO_PARTS = ("guards", "load", "monitors")
 
 @dataclass(frozen=True)
 class ArmOfRun:
-    """One arm as one run measured it. conditions: name -> value, only what is known."""
+    """One arm as one run measured it.
+
+    conditions: name -> value, only what is known. of_workloads: the same of each workload's own settings.
+    """
 
     run: str
     arm: str
     points: tuple[Point, ...]
     conditions: Mapping[str, str]
+    of_workloads: Mapping[str, Mapping[str, str]]
 
 
 def split_side(spec: str) -> tuple[Path, str | None]:
@@ -62,7 +66,24 @@ def _arm_of_run(run: RunDirectory, arm: str, points: Sequence[Point]) -> ArmOfRu
     manifest = run.read_manifest()
     conditions = dict(_of_run(run, manifest)) | dict(_of_scenario(manifest, arm)) | dict(_of_engine(run, arm))
     conditions |= dict(_of_points(own))
-    return ArmOfRun(str(run.path), arm, own, conditions)
+    workloads = (manifest.get("scenario") or {}).get("workloads") or []
+    settings = {workload["name"]: dict(_of_workload(workload)) for workload in workloads}
+    return ArmOfRun(str(run.path), arm, own, conditions, settings)
+
+
+def _of_workload(workload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    told = {name: value for name, value in workload.items() if name not in ("name", "concurrency", "arms")}
+    yield from flat(told, f"workload {workload['name']}")
+
+
+def differing_conditions(a: ArmOfRun, b: ArmOfRun) -> list[Condition]:
+    """What differs between two arms; of workloads only those that both measured."""
+    common = [name for name in a.of_workloads if name in b.of_workloads]
+    sides = [dict(one.conditions) for one in (a, b)]
+    for conditions, one in zip(sides, (a, b), strict=True):
+        for name in common:
+            conditions |= one.of_workloads[name]
+    return differing(*sides)
 
 
 def _of_run(run: RunDirectory, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -96,9 +117,6 @@ def _of_scenario(manifest: Mapping[str, Any], arm: str) -> Iterator[tuple[str, s
     for part in _SCENARIO_PARTS:
         yield from flat(scenario.get(part) or {}, part)
     yield from flat((scenario.get("arms") or {}).get(arm) or {}, "arm")
-    for workload in scenario.get("workloads") or []:
-        told = {name: value for name, value in workload.items() if name not in ("name", "concurrency", "arms")}
-        yield from flat(told, f"workload {workload['name']}")
 
 
 def _of_engine(run: RunDirectory, arm: str) -> Iterator[tuple[str, str]]:
@@ -120,9 +138,6 @@ def _of_points(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
     if rates:
         highest = max(rates)
         yield "cache_state", "cold" if highest <= COLD_HIT_RATE_MAX else f"not cold (hit rate up to {highest:.4f})"
-    for point in points:
-        if point["final_attempt"] is not None:
-            yield f"attempt of {'/'.join(key_of(point))}", str(point["final_attempt"])
 
 
 def _object(path: Path) -> Mapping[str, Any]:

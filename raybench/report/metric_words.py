@@ -63,6 +63,6 @@ def known_metrics(names: list[str]) -> tuple[str, ...]:
     if wrong:
         allowed = ", ".join(DIRECTIONS)
         raise ConfigError(
-            "--metric", [ConfigProblem("no such metric", value=name, allowed=allowed) for name in wrong]
+            "--metric", [ConfigProblem("has no better and worse", value=name, allowed=allowed) for name in wrong]
         )
     return tuple(dict.fromkeys(names))

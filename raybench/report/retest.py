@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 import raybench
 from raybench.analysis.comparison import Side, key_of
-from raybench.analysis.conditions import Condition, differing
+from raybench.analysis.conditions import Condition
 from raybench.analysis.points import points_table
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.report.blocks import Block, Heading, Line, Row, Table
-from raybench.report.compare_source import Pair, pair_arms, split_side
+from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
 from raybench.report.compare_text import condition_blocks, not_compared, point_tables
 from raybench.report.metric_words import label, shown
 
@@ -73,7 +73,7 @@ def compare_retest(
             drift_limit_percent=drift_limit_percent,
             final=final,
         )
-        arms.append(RetestOfArm(pair.a[0].arm, differing(pair.a[0].conditions, pair.b[0].conditions), told))
+        arms.append(RetestOfArm(pair.a[0].arm, differing_conditions(pair.a[0], pair.b[0]), told))
     return RetestResult(before, after, arms)
 
 
