@@ -203,6 +203,8 @@ def test_retest_with_anchors_that_held(cli: Cli, seed: Path, before: Path, tmp_p
     assert rows == "n\n24\n"
     kept = json.loads((tmp_path / "final" / "retest.json").read_text())
     assert kept["arms"][0]["environment_drifted"] is False
+    facts = json.loads((tmp_path / "final" / "arms" / FAST / "facts.json").read_text())
+    assert facts["max_running_requests"] == 64, "the later values count, so the later facts do"
     code, _, err = cli("merge", tmp_path / "final")
     assert code == 2 and "not measured here (retest)" in err
 
