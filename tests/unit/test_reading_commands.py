@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -258,3 +261,35 @@ def test_wrong_calls_of_query(cli: Cli, measured: Path, tmp_path: Path) -> None:
     assert code == 2 and "colour" in err and "the run has the views points, requests" in err
     code, _, err = cli("query", measured, "select 1", "--format", "xml")
     assert code == 2 and "allowed: table, csv, json, parquet" in err
+
+
+PROBE = """
+import sys
+from raybench.cli import main
+for arguments in {calls!r}:
+    try:
+        main(arguments)
+    except SystemExit as ended:
+        assert not ended.code, arguments
+print("loaded:", *sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+
+
+def test_no_reading_command_loads_ray_and_only_query_loads_duckdb(seed: Path, measured: Path) -> None:
+    root = Path(__file__).parents[2]
+    runs = {
+        "compare": [["compare", str(seed), str(seed)], ["compare", "--help"]],
+        "query": [["query", str(measured), "select count(*) from requests"]],
+    }
+    for name, calls in runs.items():
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE.format(calls=calls)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "COLUMNS": "80"},
+            cwd=root,
+        )
+        loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
+        assert not {"ray", "aiohttp", "grpc"} & loaded
+        assert ("duckdb" in loaded) == (name == "query")
