@@ -80,7 +80,8 @@ class PointComparison:
 
     not_compared: None for a compared point, else why there are no differences; detail says more (the reasons
     of a void point, the two shapes, the two hit rates). samples: the sizes of the samples of TTFT, summed over
-    the repeats. pooled: per metric the observations of A and B.
+    the repeats. attempts: which attempt of each side's first run counts, 1 but for a retest inside the run.
+    pooled: per metric the observations of A and B.
     """
 
     workload: str
@@ -92,6 +93,7 @@ class PointComparison:
     pooled: Mapping[str, tuple[Pooled, Pooled]]
     repeats: tuple[int, int]
     samples: tuple[int | None, int | None]
+    attempts: tuple[int | None, int | None]
 
     @property
     def regressed(self) -> bool:
@@ -141,6 +143,7 @@ def _compared(
         pooled=pooled,
         repeats=(len(valid_a), len(valid_b)),
         samples=(_samples(valid_a), _samples(valid_b)),
+        attempts=(_attempt(valid_a), _attempt(valid_b)),
     )
 
 
@@ -189,8 +192,13 @@ def is_cold(point: Point) -> bool | None:
 
 
 def _reasons(points: Iterable[Point]) -> str:
-    told = [f"{p['verdict'] or 'not measured'}: {reason}" for p in points for reason in p["reasons"] or [""]]
-    return "; ".join(dict.fromkeys(text.removesuffix(": ") for text in told))
+    """`void: not cold`, `not measured`: the verdict, and the reasons that say more than it does."""
+    told = []
+    for point in points:
+        word = point["verdict"] or "not measured"
+        reasons = [reason for reason in point["reasons"] or [] if reason != word]
+        told.append(f"{word}: {', '.join(reasons)}" if reasons else word)
+    return "; ".join(dict.fromkeys(told))
 
 
 def _shape(point: Point) -> tuple[int | None, int | None]:
@@ -209,3 +217,7 @@ def _rates(points: Sequence[Point]) -> str:
 def _samples(points: Sequence[Point]) -> int | None:
     known = [point["ttft_ms_n"] for point in points if point.get("ttft_ms_n") is not None]
     return sum(known) if known else None
+
+
+def _attempt(points: Sequence[Point]) -> int | None:
+    return points[0]["final_attempt"] if points else None

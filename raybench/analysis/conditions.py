@@ -27,16 +27,19 @@ ESSENTIAL = (
     "corpus",
 )
 
-#: Values that two starts of one deployment never share, and that say nothing of how it serves.
+#: Values that two starts of one deployment never share, and that say nothing of how it serves; the launch
+#: command holds a port, and its settings are told one by one beside it.
 _VOLATILE = frozenset(
     (
         "instance",
+        "launch_command",
         "port",
         "nccl_port",
         "dist_init_addr",
         "random_seed",
         "last_gen_throughput",
         "start_time",
+        "startup_time",
         "uptime",
         "pid",
         "created",

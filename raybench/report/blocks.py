@@ -93,7 +93,9 @@ def _markdown(blocks: Iterable[Block]) -> Iterator[str]:
                 yield f"**{_escaped(block.text)}**" if block.tone == "bad" else _escaped(block.text)
             case Table():
                 rules = ["---:" if k in block.right else "---" for k in range(len(block.columns))]
-                lines = [block.columns, rules, *([_escaped(cell) for cell in row.cells] for row in block.rows)]
+                cells = [block.columns, *(row.cells for row in block.rows)]
+                heading, *rows = [[_escaped(cell) for cell in line] for line in cells]
+                lines = [heading, rules, *rows]
                 yield "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from raybench.analysis.comparison import PointComparison, compare
-from raybench.analysis.conditions import Condition, differing
+from raybench.analysis.conditions import Condition
 from raybench.analysis.crossover import Crossover, crossovers
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, Verdict
 from raybench.analysis.stats import PERCENTILE_METHOD
-from raybench.report.compare_source import ArmOfRun, Pair, pair_arms
+from raybench.report.compare_source import ArmOfRun, Pair, differing_conditions, pair_arms
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _compared(
         arm_b=pair.b[0].arm,
         runs_a=tuple(one.run for one in pair.a),
         runs_b=tuple(one.run for one in pair.b),
-        conditions=differing(pair.a[0].conditions, pair.b[0].conditions),
+        conditions=differing_conditions(pair.a[0], pair.b[0]),
         uneven=[*_uneven(pair.a), *_uneven(pair.b)],
         points=points,
         crossovers=_crossovers((a.name, b.name), points, metrics, floor_percent),
@@ -95,7 +95,7 @@ def _uneven(repeats: Sequence[ArmOfRun]) -> list[str]:
     return [
         f"{condition.name} ({repeats[0].run}: {condition.a}, {other.run}: {condition.b})"
         for other in repeats[1:]
-        for condition in differing(repeats[0].conditions, other.conditions)
+        for condition in differing_conditions(repeats[0], other)
         if condition.known
     ]
 

@@ -123,7 +123,7 @@ def _of_engine(run: RunDirectory, arm: str) -> Iterator[tuple[str, str]]:
     folder = run.arms / safe_name(arm)
     facts = _object(folder / "facts.json")
     yield from flat({name: value for name, value in facts.items() if name != "raw"})
-    yield from flat(facts.get("raw") or {}, "server")
+    yield from flat(facts.get("raw") or {})
     devices = [
         f"{device.get('name') or 'GPU'}, driver {device.get('driver_version') or 'unknown'}"
         for host in _object(folder / "gpus.json").values()

@@ -33,6 +33,7 @@ def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Block]:
     yield Line(f"A: {_side(pair.runs_a, pair.arm_a)}")
     yield Line(f"B: {_side(pair.runs_b, pair.arm_b)}")
     yield from condition_blocks(pair.conditions)
+    yield from _attempts(pair.compared)
     if pair.uneven:
         yield Line(f"The repeats of a side differ among themselves: {'; '.join(pair.uneven)}.", "bad")
     yield Line(floor_line(comparison.floor_percent))
@@ -43,6 +44,17 @@ def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Block]:
     yield Line(_counts(pair), "bad" if any(point.regressed for point in pair.points) else "")
     if any(_is_small(point) for point in pair.compared):
         yield Line(f"n: values of TTFT. With n < {P95_BELOW_MAXIMUM} the P95 is the maximum (marked *).", "dim")
+
+
+def _attempts(points: Sequence[PointComparison]) -> Iterator[Block]:
+    """Points that one side measured at its first attempt and the other at a later one, on other text."""
+    told = [
+        f"{point.workload} {point.level} ({point.attempts[0]} | {point.attempts[1]})"
+        for point in points
+        if None not in point.attempts and point.attempts[0] != point.attempts[1]
+    ]
+    if told:
+        yield Line(f"The attempt that counts is not the same: {', '.join(told)}.")
 
 
 def floor_line(floor_percent: float) -> str:

@@ -25,9 +25,10 @@ def label(metric: str) -> str:
     """`TTFT P95` of `ttft_ms_p95`, `Output TPS` of `output_tokens_per_s`."""
     if metric in _LABELS:
         return _LABELS[metric]
-    name, _, part = metric.partition("_ms_")
-    part = part.replace("_steady", " steady")
-    return f"{_TOGETHER.get(name, name.replace('_', ' '))} {part.upper() if part.startswith('p') else part}"
+    name, _, rest = metric.partition("_ms_")
+    part, *window = rest.split("_")
+    words = [_TOGETHER.get(name, name.replace("_", " ")), part.upper() if part.startswith("p") else part, *window]
+    return " ".join(words)
 
 
 def shown(metric: str, value: float | None) -> str:
@@ -63,6 +64,6 @@ def known_metrics(names: list[str]) -> tuple[str, ...]:
     if wrong:
         allowed = ", ".join(DIRECTIONS)
         raise ConfigError(
-            "--metric", [ConfigProblem("no such metric", value=name, allowed=allowed) for name in wrong]
+            "--metric", [ConfigProblem("has no better and worse", value=name, allowed=allowed) for name in wrong]
         )
     return tuple(dict.fromkeys(names))

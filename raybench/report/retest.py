@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 import raybench
 from raybench.analysis.comparison import Side, key_of
-from raybench.analysis.conditions import Condition, differing
+from raybench.analysis.conditions import Condition
 from raybench.analysis.points import points_table
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, replacing, write_json
+from raybench.records.rundir import RunDirectory, replacing, safe_name, write_json
 from raybench.report.blocks import Block, Heading, Line, Row, Table
-from raybench.report.compare_source import Pair, pair_arms, split_side
+from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
 from raybench.report.compare_text import condition_blocks, not_compared, point_tables
 from raybench.report.metric_words import label, shown
 
@@ -73,7 +73,7 @@ def compare_retest(
             drift_limit_percent=drift_limit_percent,
             final=final,
         )
-        arms.append(RetestOfArm(pair.a[0].arm, differing(pair.a[0].conditions, pair.b[0].conditions), told))
+        arms.append(RetestOfArm(pair.a[0].arm, differing_conditions(pair.a[0], pair.b[0]), told))
     return RetestResult(before, after, arms)
 
 
@@ -117,8 +117,8 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
     rows = _final_rows(result, before, after)
     run = RunDirectory(path)
     run.create()
-    if before.arms.is_dir():
-        shutil.copytree(before.arms, run.arms, dirs_exist_ok=True)
+    for source, arms in ((before, None), (after, _arms_of_later_values(result))):
+        _copy_arms(source, run, arms)
     write_json(run.path / RETEST_JSON, retest_json(result))
     with replacing(run.points_parquet) as beside:
         pq.write_table(rows, beside, compression="zstd")
@@ -136,6 +136,19 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
     changes = {"run_id": path.name, "raybench_version": raybench.__version__, "provenance": "retest"}
     write_json(run.manifest, {**manifest, **changes, "retest": about})
     return run
+
+
+def _arms_of_later_values(result: RetestResult) -> list[str]:
+    """Arms with a final value of the later run: its facts are then the ones that belong to the arm."""
+    return [arm.arm for arm in result.arms if any(point.final is Final.AFTER for point in arm.retest.points)]
+
+
+def _copy_arms(source: RunDirectory, run: RunDirectory, arms: Sequence[str] | None) -> None:
+    """Facts and logs of the arms (None: of all), over those that are there."""
+    folders = source.arms.iterdir() if arms is None else (source.arms / safe_name(arm) for arm in arms)
+    for folder in folders if source.arms.is_dir() else ():
+        if folder.is_dir():
+            shutil.copytree(folder, run.arms / folder.name, dirs_exist_ok=True)
 
 
 def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory) -> pa.Table:
