@@ -214,7 +214,7 @@ def merge(run: RunPath) -> None:
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run directories; the arms of all stand side by side.", show_default=False)
+        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
     ],
     lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
     output: Annotated[
@@ -230,13 +230,17 @@ def report(
 ) -> None:
     """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
+    from raybench.report.compare_source import split_side
     from raybench.report.terminal import print_points
     from raybench.report.write import TEXTS, write_report
 
-    first, *others = map(RunDirectory, runs)
+    only: dict[Path, set[str]] = {}
+    for path, arm in map(split_side, runs):
+        only.setdefault(path, set()).update([] if arm is None else [arm])
+    first, *others = map(RunDirectory, only)
     kind = None if images is None else images.value
-    written = write_report(first, *others, language=lang.value, folder=output, images=kind)
-    print_points(first, out, *others, text=TEXTS[lang.value])
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only)
     for path in (written.markdown, written.page):
         out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,7 +21,7 @@ from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json, safe_name
 from raybench.report.points import Point, workload_label
 
-__all__ = ["ArmFacts", "Point", "Run", "Source", "points_rows", "read_source"]
+__all__ = ["ArmFacts", "Arms", "Point", "Run", "Source", "points_rows", "read_source"]
 
 #: Columns of points.parquet that hold JSON, each with what stands for "nothing".
 _JSON_COLUMNS: dict[str, Any] = {
@@ -124,12 +125,17 @@ def _decoded(row: Point) -> Point:
     return row | decoded
 
 
-def read_source(*directories: RunDirectory) -> Source:
-    """Everything that a report tells.
+#: By the path of a run directory, the arms of it to tell; a run that is not in it is told whole.
+Arms = Mapping[Path, Collection[str]]
 
-    Raises RunDirectoryError when something is missing or broken, ConfigError when a run is named twice.
+
+def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
+    """Everything that a report tells, of all arms or of some.
+
+    Raises RunDirectoryError when something is missing or broken, ConfigError when a run is named twice or has
+    no such arm.
     """
-    rows = [points_rows(directory) for directory in directories]
+    rows = [_wanted(directory, (only or {}).get(directory.path, ())) for directory in directories]
     _refuse_one_run_twice(directories)
     taken = Counter(arm for own in rows for arm in _arms(own))
     runs: list[Run] = []
@@ -145,6 +151,16 @@ def read_source(*directories: RunDirectory) -> Source:
             place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
             points.append(point | place)
     return Source(tuple(runs), points, by_arm)
+
+
+def _wanted(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
+    points = points_rows(directory)
+    known = _arms(points)
+    for arm in arms:
+        if arm not in known:
+            problem = ConfigProblem("the run has no such arm", value=arm, allowed=", ".join(known))
+            raise ConfigError(str(directory.path), problem)
+    return [point for point in points if not arms or point["arm"] in arms]
 
 
 def _refuse_one_run_twice(directories: Sequence[RunDirectory]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from raybench.records.rundir import RunDirectory
+    from raybench.report.source import Arms
 
 _STYLES = {"accepted": "green", "imported": "green", "void": "red", "skipped": "yellow", None: "yellow"}
 
@@ -30,12 +31,14 @@ def closing_line(outcome: Mapping[str, object]) -> str:
     return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
-def print_points(run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH) -> None:
+def print_points(
+    run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH, only: Arms | None = None
+) -> None:
     """Print one table a workload, then the points without a valid number and how to read the rest.
 
     Raises RunDirectoryError when the run was not merged.
     """
-    source = read_source(run, *others)
+    source = read_source(run, *others, only=only)
     for workload, points in source.workloads.items():
         console.print(workload, style="bold", highlight=False, markup=False)
         table = tables.result_table(points, source.arms, text, why=False)

@@ -19,7 +19,7 @@ from raybench.report.document import Figures, Section
 from raybench.report.findings import counts_line
 from raybench.report.point_plots import point_figures
 from raybench.report.sections import notes, sections
-from raybench.report.source import Source, read_source
+from raybench.report.source import Arms, Source, read_source
 from raybench.report.text import Text
 from raybench.report.text_en import ENGLISH
 from raybench.report.text_zh import CHINESE
@@ -45,23 +45,24 @@ def write_report(
     language: str = "en",
     folder: Path | None = None,
     images: str | None = None,
+    only: Arms | None = None,
 ) -> Written:
     """Write the report of one run, or of several side by side; each file is old or new, never half.
 
-    folder: where to; the run's own directory for one run. images: `svg` or `png` files of every figure as
-    well, in `plots/`. Another language than English stands in the names: `report.zh.md`.
+    only: the arms to tell, by run. folder: where to; the run's own directory for the whole of one run.
+    images: `svg` or `png` files of every figure as well, in `plots/`. Another language than English stands in
+    the names: `report.zh.md`.
 
-    Raises RunDirectoryError when a run was not merged, ConfigError when several runs have no folder.
+    Raises RunDirectoryError when a run was not merged, ConfigError when another report than that of one whole
+    run has no folder.
     """
     if folder is None:
-        if others:
-            problem = ConfigProblem(
-                "several runs need a folder of their own for their report", way_out="--output FOLDER"
-            )
-            raise ConfigError("options", problem)
+        if others or any((only or {}).values()):
+            told = "a report of several runs, or of some arms, needs a folder of its own"
+            raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
         folder = run.path
-    source, text = read_source(run, *others), TEXTS[language]
-    told = sections(source, text)
+    source, text = read_source(run, *others, only=only), TEXTS[language]
+    shown = sections(source, text)
     details = _details(source)
     title = text.title.format(run_id=source.title)
     suffix = "" if language == "en" else f".{language}"
@@ -69,11 +70,11 @@ def write_report(
         markdown=folder / f"report{suffix}.md", page=folder / f"report{suffix}.html", json=folder / "report.json"
     )
     if images is not None:
-        _write_images(folder / "plots", images, _all_figures(told, source, details, text))
+        _write_images(folder / "plots", images, _all_figures(shown, source, details, text))
     write_json(written.json, report_json(source, text))
-    write_file(written.markdown, markdown.render(title, told, images).encode())
+    write_file(written.markdown, markdown.render(title, shown, images).encode())
     subtitle = text.subtitle.format(version=raybench.__version__)
-    write_file(written.page, html.render(title, subtitle, source, told, details, text).encode())
+    write_file(written.page, html.render(title, subtitle, source, shown, details, text).encode())
     return written
 
 

@@ -81,3 +81,20 @@ def test_a_report_loads_neither_ray_nor_a_renderer(run: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_one_arm_of_a_run(run: Path, tmp_path: Path) -> None:
+    alone = ["report", f"{run}:tp2pp4"]
+    refused = CliRunner().invoke(app, alone)
+    assert isinstance(refused.exception, ConfigError), "it would take the place of the whole run's report"
+    done = CliRunner().invoke(app, [*alone, "-o", str(tmp_path)])
+    assert done.exit_code == 0
+    assert "2 points: 2 accepted" in " ".join(done.output.split())
+    assert "tp8" not in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_an_arm_that_the_run_does_not_have(run: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["report", f"{run}:tp9", "-o", str(tmp_path)])
+    assert isinstance(done.exception, ConfigError)
+    assert "tp9" in str(done.exception)
+    assert "tp2pp4, tp8" in str(done.exception)
