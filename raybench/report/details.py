@@ -246,9 +246,10 @@ def _with_monitors(detail: PointDetail, gpu: pa.Table | None, server: pa.Table |
 
 def _timeline(series: Sequence[pa.Table], column: str, detail: PointDetail) -> Timeline | None:
     """The highest value of each series in each of many equal parts of the load: over all series the lowest
-    and the highest of these. None without a sample; those of rejected attempts lie before the first send.
+    and the highest of these. None where no series has two samples, which make the shortest line; those of
+    rejected attempts lie before the first send.
     """
-    known = [stamped for one in series if (stamped := _known(one, column, detail.start_unix_ns))[0].size]
+    known = [stamped for one in series if (stamped := _known(one, column, detail.start_unix_ns))[0].size > 1]
     if not known:
         return None
     moments = max(1, min(TIMELINE_VALUES, min(at_s.size for at_s, _ in known)))
