@@ -59,6 +59,9 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
     loaded = _load(scenario, _cluster(cluster))
     from raybench.scenario.load import scenario_sha256
+    from raybench.scenario.trace import read_traces
+
+    read_traces(loaded, scenario.resolve().parent, here_only=True)
 
     out.print(
         f"{scenario}: valid; {len(loaded.arms)} arms, {len(loaded.workloads)} workloads,"
@@ -74,17 +77,27 @@ def plan(
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
+    from raybench.load.pacer import seconds_of_sends
     from raybench.report.plan import print_plan
     from raybench.scenario.limits import declared_limits, merge_limits
     from raybench.scenario.plan import make_plan
+    from raybench.scenario.trace import read_traces
 
     loaded = _load(scenario, None)
+    traces = read_traces(loaded, scenario.resolve().parent, here_only=True)
+    workloads = {workload.name: workload for workload in loaded.workloads}
     asked = _asked_limits(loaded) if ask else {}
     limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
     limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
     made = make_plan(loaded, asked)
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
-    print_plan(made, limits, need, out)
+    sends_s = {
+        point.point_id: seconds_of_sends(
+            workloads[point.workload], point.level, point.requests, traces.get(point.workload)
+        )
+        for point in made.points
+    }
+    print_plan(made, limits, need, sends_s, out)
 
 
 @app.command()
@@ -108,6 +121,9 @@ def submit(
     if address is not None and spec is not None:
         raise ConfigError("options", "--address and --cluster name two clusters; give one")
     source, base, loaded = _scenario_to_run(scenario, resume, spec)
+    from raybench.scenario.trace import read_traces
+
+    read_traces(loaded, base, here_only=True)
     if address is None and spec is None:
         if resume is not None:
             RunDirectory(resume).require()
@@ -136,12 +152,15 @@ def run(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     run_id: Annotated[str | None, typer.Option(help="Name of the run; made up by default.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
-    base: Annotated[Path | None, typer.Option(help="Folder that relative corpus paths start at.")] = None,
+    base: Annotated[Path | None, typer.Option(help="Folder that relative paths in the scenario start at.")] = None,
     source: Annotated[str | None, typer.Option(help="What the manifest calls the scenario.", hidden=True)] = None,
     force: Force = False,
 ) -> None:
     """Run a scenario inside the current Ray (this is what the Ray job of `submit` runs)."""
     named, folder, loaded = _scenario_to_run(scenario, resume, None)
+    from raybench.scenario.trace import read_traces
+
+    read_traces(loaded, base or folder)
     if "RAY_ADDRESS" not in os.environ:
         from raybench.cluster import auth
 

@@ -19,7 +19,8 @@ from raybench.engines import ENGINES
 from raybench.errors import RaybenchError, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
-from raybench.protocol.coordinator import Outcome, limits_of
+from raybench.protocol.coordinator import limits_of
+from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import raybench
+from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import REQUEST_METRICS
 from raybench.analysis.parts import (
@@ -35,6 +36,7 @@ from raybench.analysis.points import (
     point_vram,
     points_table,
 )
+from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.errors import RunDirectoryError
@@ -42,6 +44,7 @@ from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.records.schema import WORKER
 from raybench.records.stream import unify
+from raybench.scenario.search import Search, request_limits
 
 #: File of how the tables were made and what merge had to say, beside them.
 MERGE_JSON = "merge.json"
@@ -74,6 +77,8 @@ def merge(run: RunDirectory) -> list[str]:
     gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
     rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
     health: list[Gathered] = []
+    searches = _searches(run.read_manifest())
+    goodputs: dict[str, Goodput] = {}
     requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
         replacing(run.requests_parquet) as path,
@@ -89,9 +94,15 @@ def merge(run: RunDirectory) -> list[str]:
                 writer.write_table(_as(request_table(requests.table, series, final=final), requests_schema))
                 if final:
                     rows[point_id] |= measured(rows[point_id], requests.table, series, history)
+                    search = searches.get(str(rows[point_id]["workload"]))
+                    accepted = rows[point_id]["verdict"] == "accepted"
+                    if search is not None and search.slo is not None and accepted:
+                        goodputs[point_id] = goodput(requests.table, request_limits(search))
     _write_table(run.gpu_parquet, gpu_table)
     _write_table(run.server_parquet, name_points(server.table, history))
     _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
+    if searches:
+        write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
     _write_table(run.points_parquet, points_table(rows.values()))
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
     how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
@@ -104,6 +115,29 @@ def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -
     planned = planned_points(manifest, history)
     known = {point["point_id"] for point in planned}
     return planned + [only_named(point_id) for point_id in run.points() if point_id not in known]
+
+
+def _searches(manifest: Mapping[str, Any]) -> dict[str, Search]:
+    """The searches of the scenario, by workload."""
+    workloads = manifest.get("scenario", {}).get("workloads", [])
+    return {one["name"]: Search.of_block(one["search"]) for one in workloads if one.get("search")}
+
+
+def _search_entries(
+    manifest: Mapping[str, Any],
+    searches: Mapping[str, Search],
+    lines: Sequence[Mapping[str, Any]],
+    rows: Mapping[str, Row],
+    goodputs: Mapping[str, Goodput],
+) -> list[dict[str, Any]]:
+    """What searches.json holds: one entry an arm and search, in the order of the plan."""
+    arms = {one["name"]: one["arms"] for one in manifest["scenario"]["workloads"]}
+    return [
+        search_entry(arm, name, search, read_search(lines, arm, name), rows.__getitem__, goodputs)
+        for arm in manifest["scenario"]["arms"]
+        for name, search in searches.items()
+        if not arms[name] or arm in arms[name]
+    ]
 
 
 def request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:

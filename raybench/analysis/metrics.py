@@ -20,6 +20,9 @@ import pyarrow.compute as pc
 
 from raybench.analysis.stats import mean
 
+#: A send of an open loop that is later than this, in ms, did not keep its schedule.
+LATE_SEND_MS = 20.0
+
 Floats = npt.NDArray[np.float64]
 Stamps = npt.NDArray[np.int64]
 
@@ -80,6 +83,11 @@ def e2e_ms(requests: pa.Table) -> pa.ChunkedArray:
     return _known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "end_ns"))
 
 
+def e2e_scheduled_ms(requests: pa.Table) -> pa.ChunkedArray:
+    """End - scheduled time (open loop). Null for failed requests and in a closed loop."""
+    return _known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "end_ns"))
+
+
 def connect_wait_ms(requests: pa.Table) -> pa.ChunkedArray:
     """Wait for a connection: connected - asked. Failed requests included."""
     return _elapsed_ms(requests, "asked_ns", "connected_ns")
@@ -101,6 +109,7 @@ REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "ttft_scheduled_ms": ttft_scheduled_ms,
     "tpot_ms": tpot_ms,
     "e2e_ms": e2e_ms,
+    "e2e_scheduled_ms": e2e_scheduled_ms,
     "connect_wait_ms": connect_wait_ms,
     "send_wait_ms": send_wait_ms,
     "send_delay_ms": send_delay_ms,
@@ -156,11 +165,18 @@ def token_arrivals(requests: pa.Table) -> tuple[Stamps, Stamps] | None:
 
 
 def _shift_ns(requests: pa.Table) -> Stamps:
-    """What brings each row's own stamps onto the common time line; 0 where it has none."""
-    if "sent_unix_ns" not in requests.schema.names:
+    """What brings each row's own stamps onto the common time line; 0 where it has none.
+
+    A request that was never sent has only the stamp of its end there.
+    """
+    shifts = [
+        pc.subtract(requests[f"{name}_unix_ns"], requests[f"{name}_ns"])
+        for name in ("sent", "end")
+        if {f"{name}_unix_ns", f"{name}_ns"} <= set(requests.schema.names)
+    ]
+    if not shifts:
         return np.zeros(requests.num_rows, dtype=np.int64)
-    shift = pc.fill_null(pc.subtract(requests["sent_unix_ns"], requests["sent_ns"]), 0)
-    return np.asarray(shift.to_numpy(zero_copy_only=False), dtype=np.int64)
+    return np.asarray(pc.fill_null(pc.coalesce(*shifts), 0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def on_time_line(requests: pa.Table, name: str) -> pa.ChunkedArray:
@@ -236,6 +252,32 @@ def requests_ok(requests: pa.Table) -> int:
 def requests_per_s(requests: pa.Table) -> float | None:
     """Successful requests / wall."""
     return rate_per_s(requests_ok(requests), wall_s(requests))
+
+
+def offered_rate_per_s(requests: pa.Table) -> float | None:
+    """Open loop: (requests - 1) / (last scheduled - first scheduled). None for fewer than two."""
+    return _rate_of_stamps(on_time_line(requests, "scheduled"))
+
+
+def sent_rate_per_s(requests: pa.Table) -> float | None:
+    """Open loop: (requests sent - 1) / (last sent - first sent). None in a closed loop and for fewer than two."""
+    if requests["scheduled_ns"].null_count:
+        return None
+    return _rate_of_stamps(on_time_line(requests, "sent"))
+
+
+def _rate_of_stamps(stamps: pa.ChunkedArray) -> float | None:
+    known = sample(stamps)
+    return rate_per_s(known.size - 1, float(known.max() - known.min()) / 1e9) if known.size > 1 else None
+
+
+def late_sends(requests: pa.Table) -> int | None:
+    """Open loop: requests sent more than LATE_SEND_MS after their time, or never. None in a closed loop."""
+    if requests["scheduled_ns"].null_count or not requests.num_rows:
+        return None
+    kept = int(pc.sum(pc.less_equal(send_delay_ms(requests), LATE_SEND_MS), min_count=0).as_py())
+    rows: int = requests.num_rows
+    return rows - kept
 
 
 def failure_share(requests: pa.Table) -> float | None:

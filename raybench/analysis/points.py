@@ -18,6 +18,7 @@ from raybench.analysis.alignment import largest_uncertainty_ns
 from raybench.analysis.history import Attempt, History, PointHistory
 from raybench.analysis.point_metrics import POINT_METRICS, Row
 from raybench.analysis.vram import GpuSeries, Stamps, over_all_gpus, whole_bytes
+from raybench.scenario.levels import Level
 
 #: Names and types of what comes from the plan and the journal.
 POINT_FACTS: dict[str, pa.DataType] = {
@@ -25,6 +26,8 @@ POINT_FACTS: dict[str, pa.DataType] = {
     "arm": pa.string(),
     "workload": pa.string(),
     "concurrency": pa.int64(),
+    "rate_per_s": pa.float64(),
+    "trace_speed": pa.float64(),
     "requests_planned": pa.int64(),
     "input_tokens": pa.int64(),
     "output_tokens": pa.int64(),
@@ -80,12 +83,7 @@ def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[s
 def only_named(point_id: str) -> dict[str, Any]:
     """What a point's id alone tells of it."""
     arm, workload, level = point_id.split("/")
-    return {
-        "point_id": point_id,
-        "arm": arm,
-        "workload": workload,
-        "concurrency": int(level.removeprefix("c")),
-    }
+    return {"point_id": point_id, "arm": arm, "workload": workload, **asdict(Level.of_name(level))}
 
 
 def point_facts(planned: Mapping[str, Any], history: History) -> Row:
@@ -98,7 +96,9 @@ def point_facts(planned: Mapping[str, Any], history: History) -> Row:
         "point_id": point_id,
         "arm": planned["arm"],
         "workload": planned["workload"],
-        "concurrency": planned["concurrency"],
+        "concurrency": planned.get("concurrency"),
+        "rate_per_s": planned.get("rate_per_s"),
+        "trace_speed": planned.get("trace_speed"),
         "requests_planned": planned.get("requests"),
         "input_tokens": planned.get("input_tokens"),
         "output_tokens": planned.get("output_tokens"),

@@ -20,6 +20,7 @@ import ray
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
+from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -41,8 +42,11 @@ class RemoteDesk:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
-        tickets: list[int] = await self._coordinator.lease.remote(worker, point_id, attempt, phase, free_slots)
+    async def lease(
+        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
+    ) -> list[int]:
+        where = (worker, point_id, attempt, phase)
+        tickets: list[int] = await self._coordinator.lease.remote(*where, free_slots, settled)
         return tickets
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
@@ -73,6 +77,9 @@ class LoadWorkerActor:
 
     async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         return await self._worker.run(self._desk, start_unix_ns, offset)
+
+    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
+        return await self._worker.recall(point_id, attempt, phase, recall)
 
     async def cancel(self) -> None:
         await self._worker.cancel()

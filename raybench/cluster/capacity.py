@@ -1,7 +1,8 @@
 """What the client hosts can open at all: file handles a process, local ports a host. Pure.
 
 Checked before the first request, with the arithmetic, for the highest concurrency of the scenario: a
-limit that is met in the middle of a point would only look like a slow server.
+limit that is met in the middle of a point would only look like a slow server. How many streams an open loop
+comes to is the server's to say, so it is refused nothing here; what it could not send is a finding.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from raybench.errors import ClusterError
 from raybench.load.leases import split_slots
+from raybench.scenario.schema import Scenario
 
 #: Handles that a worker process needs beside its streams: Ray, Arrow, libraries.
 OWN_FILES = 256
@@ -34,6 +36,21 @@ class Host:
         hard = files.get("hard") if isinstance(files, dict) else None
         count = ports[1] - ports[0] + 1 if isinstance(ports, list) else None
         return cls(name, hard, count)
+
+
+def highest_concurrency(scenario: Scenario) -> int:
+    """Of the closed loops, the maxima of searches included; 0 where there is none."""
+    levels = (level for workload in scenario.workloads for level in workload.outermost_levels)
+    return max((level.concurrency or 0 for level in levels), default=0)
+
+
+def most_streams(scenario: Scenario) -> int:
+    """The most that may be in flight at once: C, or all requests of an open loop if none is answered."""
+    return max(
+        level.concurrency or workload.request_count(level)
+        for workload in scenario.workloads
+        for level in workload.outermost_levels
+    )
 
 
 def refuse_beyond(concurrency: int, workers: list[Host]) -> None:

@@ -8,36 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ray
 
-from raybench.cluster.capacity import Host, refuse_beyond
+from raybench.cluster.capacity import Host, highest_concurrency, most_streams, refuse_beyond
 from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import Http, RequestShape
-from raybench.errors import ConfigError, ConfigProblem, RaybenchError
+from raybench.errors import ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
+from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.schema import Scenario
+from raybench.scenario.trace import read_traces
 
 #: Appended record bytes reach the disk at least this often.
 SYNC_S = 1.0
 
 
 class CoordinatorActor:
-    """`base`: the folder that relative corpus paths start at. The run directory and its manifest exist."""
+    """`base`: the folder that the scenario's relative paths start at. Run directory and manifest exist."""
 
     def __init__(self, scenario: Scenario, run_id: str, run_path: str, base: str, targets: list[str]) -> None:
         self._scenario = scenario
@@ -77,8 +80,10 @@ class CoordinatorActor:
     async def snapshot(self) -> Snapshot | None:
         return None if self._coordinator is None else self._coordinator.progress.snapshot()
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
-        return await self._desk.lease(worker, point_id, attempt, phase, free_slots)
+    async def lease(
+        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
+    ) -> list[int]:
+        return await self._desk.lease(worker, point_id, attempt, phase, free_slots, settled)
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         await self._desk.append(worker, point_id, attempt, phase, kind, data)
@@ -99,14 +104,15 @@ class CoordinatorActor:
         try:
             corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
             prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
+            traces = await asyncio.to_thread(read_traces, scenario, self._base)
             context = ray.get_runtime_context()
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
-            highest = max(level for workload in scenario.workloads for level in workload.concurrency)
-            seats = seat_workers(layout.clients, scenario.load.workers_per_node, highest)
+            seats = seat_workers(layout.clients, scenario.load.workers_per_node, most_streams(scenario))
             fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
+            highest = highest_concurrency(scenario)
             refuse_beyond(highest, [Host.of_facts(str(hello["host"]), hello["facts"]) for hello in hellos[:-1]])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
             journal.append(
@@ -123,6 +129,7 @@ class CoordinatorActor:
                 journal=journal,
                 history=History.of(events),
                 corpus=corpus,
+                traces=traces,
                 ledger_dir=run.path.parent / ".ledger",
                 fleet=fleet,
                 host=host,
@@ -140,18 +147,38 @@ class CoordinatorActor:
         return outcome
 
     def _note_inputs(self, corpus: TokenCorpus, hellos: list[dict[str, object]]) -> None:
-        """Put into the manifest what the run really worked with: the corpus, and each host once."""
+        """Put into the manifest what the run really worked with: corpus, traces, and each host once."""
         path = self._scenario.corpus.path
         file = None if path is None else digest_input(self._base / path)
         hosts = {str(hello["host"]): hello["facts"] for hello in hellos}
         told = {"name": corpus.name, "tokens": corpus.tokens, "sha256": corpus.sha256, "file": file}
+        traces = {
+            workload.name: digest_input(self._base / workload.trace.path)
+            for workload in self._scenario.workloads
+            if workload.trace is not None
+        }
         manifest = self._run_directory.read_manifest()
-        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "hosts": hosts})
+        refuse_changed_traces(manifest, traces)
+        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "traces": traces, "hosts": hosts})
 
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
             await asyncio.to_thread(self._files.sync)
+
+
+def refuse_changed_traces(manifest: Mapping[str, Any], traces: Mapping[str, Mapping[str, object]]) -> None:
+    """A resumed run replays what it began with. Raises RunDirectoryError naming the workload otherwise.
+
+    manifest: of the run, without `traces` when it is new. traces: by workload, `digest_input` of the file now.
+    """
+    for workload, before in manifest.get("traces", {}).items():
+        was, now = str(before["sha256"]), str(traces[workload]["sha256"])
+        if was != now:
+            raise RunDirectoryError(
+                f"the trace of {workload} has changed since the run began (sha256 {was[:12]}, now {now[:12]});"
+                " points of two traces are not one matrix: put the old file back, or start a new run"
+            )
 
 
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:

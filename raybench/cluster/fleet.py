@@ -23,6 +23,7 @@ from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError
+from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.fleet import FleetResult
@@ -187,6 +188,15 @@ class RayFleet:
                 heard[name] = last
                 if looks[name] == SILENT_LOOKS_MAX and name in self._actors:
                     ray.kill(self._actors[name])
+
+    async def recall(
+        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
+    ) -> Returned | None:
+        actor = self._actors.get(worker)
+        if actor is None:
+            return None
+        returned, _ = await self._call(worker, actor.recall.remote(point_id, attempt, phase, recall))
+        return returned
 
     async def cancel(self) -> None:
         """Tell all workers; one that cannot be reached is struck off once Ray gives it up."""

@@ -1,4 +1,4 @@
-"""What travels to a cluster with a submitted run: raybench itself, the scenario, a small corpus.
+"""What travels to a cluster with a submitted run: raybench itself, the scenario, a small corpus, its traces.
 
 Nothing else: a staging folder is filled with what the run needs, so no results, no `.git`, no virtual
 environment can ever be in it (case O-R1). Its size is checked before the upload.
@@ -21,6 +21,7 @@ from raybench.scenario.schema import Scenario
 
 SCENARIO_FILE = "scenario.json"
 CORPUS_FOLDER = "corpus"
+TRACES_FOLDER = "traces"
 
 
 @dataclass(frozen=True)
@@ -33,24 +34,22 @@ class Package:
 
 
 def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> Package:
-    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves the corpus where it is.
+    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves corpus and traces in place.
 
     Raises ConfigError when the package would be too large, naming its largest parts.
     """
-    corpus = None if base is None else _corpus_to_take(scenario, base)
+    inputs: dict[str, Path] = {}
+    if base is not None:
+        scenario, inputs = _with_inputs(scenario, base)
     if ship_source:
         ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
         shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
-    if corpus is not None:
-        path = f"{CORPUS_FOLDER}/{corpus.name}"
-        scenario = scenario.model_copy(update={"corpus": scenario.corpus.model_copy(update={"path": path})})
     (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
     sizes = {entry.name: _size(entry) for entry in folder.iterdir()}
-    if corpus is not None:
-        sizes[CORPUS_FOLDER] = _size(corpus)
+    sizes |= {name: _size(source) for name, source in inputs.items()}
     _refuse_too_large(sizes, bytes_max)
-    if corpus is not None:
-        _copy(corpus, folder / CORPUS_FOLDER)
+    for name, source in inputs.items():
+        _copy(source, folder / name)
     return Package(folder, SCENARIO_FILE, sum(sizes.values()))
 
 
@@ -86,18 +85,37 @@ def read_staged(path: Path) -> Scenario:
         raise ConfigError(str(path), problem) from None
 
 
-def _corpus_to_take(scenario: Scenario, base: Path) -> Path | None:
-    """A corpus that is named relative to the scenario travels; an absolute path is the cluster's."""
-    path = scenario.corpus.path
+def _with_inputs(scenario: Scenario, base: Path) -> tuple[Scenario, dict[str, Path]]:
+    """The scenario with its relative paths as they are in the package, and what is copied to where in it.
+
+    What is named relative to the scenario travels; an absolute path is the cluster's.
+    """
+    inputs: dict[str, Path] = {}
+    corpus = scenario.corpus
+    if (source := _source(corpus.path, base, "corpus")) is not None:
+        name = f"{CORPUS_FOLDER}/{source.name}"
+        inputs[name], corpus = source, corpus.model_copy(update={"path": name})
+    workloads = []
+    for workload in scenario.workloads:
+        trace = workload.trace
+        if trace is not None and (source := _source(trace.path, base, "trace")) is not None:
+            name = f"{TRACES_FOLDER}/{workload.name}/{source.name}"
+            inputs[name], trace = source, trace.model_copy(update={"path": name})
+        workloads.append(workload.model_copy(update={"trace": trace}))
+    return scenario.model_copy(update={"corpus": corpus, "workloads": workloads}), inputs
+
+
+def _source(path: str | None, base: Path, kind: str) -> Path | None:
+    """The file or folder beside the scenario that `path` names; None for what does not travel."""
     if path is None or Path(path).is_absolute():
         return None
     source = (base / path).resolve()
     if not source.exists():
         raise ConfigError(
-            "corpus",
+            kind,
             ConfigProblem(
-                "no such corpus beside the scenario",
-                path="corpus.path",
+                f"no such {kind} beside the scenario",
+                path=f"{kind}.path",
                 value=path,
                 way_out="correct the path, or write an absolute one that exists on the coordinator's node",
             ),
@@ -105,12 +123,12 @@ def _corpus_to_take(scenario: Scenario, base: Path) -> Path | None:
     return source
 
 
-def _copy(source: Path, folder: Path) -> None:
-    folder.mkdir()
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(source, folder / source.name)
+        shutil.copytree(source, target)
     else:
-        shutil.copy2(source, folder / source.name)
+        shutil.copy2(source, target)
 
 
 def _size(path: Path) -> int:

@@ -28,7 +28,7 @@ import raybench
 from raybench.cluster.coordinator_actor import CoordinatorActor
 from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, live_nodes, pinned
 from raybench.errors import ClusterError, RaybenchError, RunDirectoryError
-from raybench.protocol.coordinator import Outcome
+from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.load import effective, scenario_sha256

@@ -12,19 +12,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.load import load_model
-from raybench.scenario.schema import (
-    Count,
-    Headers,
-    Model,
-    Name,
-    Placement,
-    Scenario,
-    Tls,
-    Url,
-    VariableName,
-    Words,
-    check_client_nodes,
-)
+from raybench.scenario.schema import Placement, Scenario, Tls, check_client_nodes
+from raybench.scenario.values import Count, Headers, Model, Name, Url, VariableName, Words
 
 #: What Ray's dashboard accepts for one uploaded package.
 PACKAGE_BYTES_MAX = 100 * 1024 * 1024

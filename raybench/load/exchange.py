@@ -29,7 +29,7 @@ class Stamps:
     sent_ns: int | None = None
     headers_ns: int | None = None
     end_ns: int = 0
-    reused: bool = False
+    reused: bool = False  # it was used before, or had idled long enough for the server to close it
     connect_ns: int | None = None  # how long the set-up of the connection took, whenever that was
 
 
@@ -62,11 +62,16 @@ class Exchange:
     status: int | None
 
 
-def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[str, object]:
-    """One row of records.schema.REQUESTS. A failed request keeps its partial tokens apart."""
+def record(
+    order: Order, worker: str, ticket: int, exchange: Exchange, scheduled_ns: int | None = None
+) -> dict[str, object]:
+    """One row of records.schema.REQUESTS. A failed request keeps its partial tokens apart.
+
+    scheduled_ns: when it was due, monotonic, in an open loop.
+    """
     stamps, answer, failure = exchange.stamps, exchange.answer, exchange.failure
     ok = failure is None
-    start = int(order.windows[ticket])
+    start, shape = int(order.windows[ticket]), order.shape_of(ticket)
     return {
         "point_id": order.point_id,
         "attempt": order.attempt,
@@ -75,9 +80,9 @@ def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[s
         "ticket": ticket,
         "rid": order.rid(ticket),
         "window_start": start,
-        "window_end": start + order.shape.input_tokens,
+        "window_end": start + shape.input_tokens,
         "tries": exchange.tries,
-        "scheduled_ns": None,
+        "scheduled_ns": scheduled_ns,
         "asked_ns": stamps.asked_ns,
         "connected_ns": stamps.connected_ns,
         "connect_ms": None if stamps.connect_ns is None else stamps.connect_ns / 1e6,
@@ -93,8 +98,8 @@ def record(order: Order, worker: str, ticket: int, exchange: Exchange) -> dict[s
         "http_status": exchange.status,
         "finish_reason": answer.finish_reason,
         "done_marker": answer.done_marker,
-        "input_tokens_asked": order.shape.input_tokens,
-        "output_tokens_asked": order.shape.output_tokens,
+        "input_tokens_asked": shape.input_tokens,
+        "output_tokens_asked": shape.output_tokens,
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens if ok else 0,
         "partial_output_tokens": None if ok else answer.output_tokens or 0,

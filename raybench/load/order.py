@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from raybench.engines.contract import RequestShape
+from raybench.load.pacer import Sends
 from raybench.scenario.schema import Arm, RequestLimits
 
 
@@ -35,9 +37,10 @@ class Order:
     """One attempt (or its prewarm) as seen by one worker.
 
     windows: start token of each ticket's window, int64, indexed by ticket.
-    slots: how many requests this worker keeps in flight. client: `auto` or `plain` (`load/client.py`).
-    starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width, unique per attempt
-    and phase; the rid is this plus the eight-digit ticket.
+    slots: how many requests this worker keeps in flight. sends: its part of an open loop, which has no slots.
+    lengths: input and output tokens by ticket, where they differ from the shape's. client: `auto` or `plain`
+    (`load/client.py`). starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width,
+    unique per attempt and phase; the rid is this plus the eight-digit ticket.
     """
 
     point_id: str
@@ -52,6 +55,15 @@ class Order:
     keep_chunks: bool = True
     client: str = "auto"
     starts_per_ms: int = 8
+    sends: Sends | None = None
+    lengths: npt.NDArray[np.int64] | None = None
+
+    def shape_of(self, ticket: int) -> RequestShape:
+        """What this request asks for."""
+        if self.lengths is None:
+            return self.shape
+        input_tokens, output_tokens = self.lengths[ticket].tolist()
+        return replace(self.shape, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def rid(self, ticket: int) -> str:
         return f"{self.rid_prefix}-{ticket:08d}"

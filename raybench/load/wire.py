@@ -58,7 +58,8 @@ _IDLE, _HEAD, _CHUNKS, _LENGTH, _UNTIL_CLOSE = range(5)
 class Wire(asyncio.Protocol):
     """A connection. `request` sends; the response's future ends with the response.
 
-    closed: it carries no more requests. connect_ns: how long its set-up took, kept here by who opened it.
+    closed: it carries no more requests. connect_ns: how long its set-up took, free_since_ns: since when it has
+    waited for a request; both are kept here by who opened it.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Wire(asyncio.Protocol):
         "_transport",
         "closed",
         "connect_ns",
+        "free_since_ns",
         "used",
     )
 
@@ -84,6 +86,7 @@ class Wire(asyncio.Protocol):
         self._at_chunk = False  # a chunk of a good response begins with the next byte
         self.closed = False
         self.connect_ns = 0
+        self.free_since_ns = 0
         self.used = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -19,6 +19,8 @@ from raybench.records.clock import Clock
 
 #: Connections that are opened at a time: a listen queue holds 128 or more.
 OPEN_AT_ONCE = 64
+#: Servers close a connection that idles (uvicorn after 5 s), also one that was opened ahead and never used.
+IDLE_S = 1.0
 #: How often the watchdog looks, and the longest share of a limit by which it may be late.
 WATCH_S, WATCH_SHARE = 0.25, 0.1
 
@@ -75,8 +77,9 @@ class WireClient:
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end.
 
-        A connection that was used before and on which not one response byte came is tried again once,
-        openly (`tries` 2) and on a new one: the server closed it while it was idle.
+        A connection that was used before, or has waited since it was opened, and on which not one response
+        byte came is tried again once, openly (`tries` 2) and on a new one: the server closed it while it was
+        idle.
         """
         self._watch_limits()
         asked_ns = self._now()
@@ -100,7 +103,8 @@ class WireClient:
         wire: Wire | None = None
         try:
             wire = await self._take(fresh)
-            stamps.connected_ns, stamps.connect_ns, stamps.reused = self._now(), wire.connect_ns, wire.used
+            stamps.connected_ns, stamps.connect_ns = self._now(), wire.connect_ns
+            stamps.reused = wire.used or stamps.connected_ns - wire.free_since_ns >= IDLE_S * 1e9
             self._live[response] = (wire, stamps)
             wire.request(self._head(path, len(body)), body, response)
             await response.done
@@ -144,7 +148,8 @@ class WireClient:
         except UnicodeError as error:
             raise OSError(f"{self._host!r} is no name of a host: {error}") from None
         self._open.add(wire)
-        wire.connect_ns = self._now() - begin_ns
+        wire.free_since_ns = self._now()
+        wire.connect_ns = wire.free_since_ns - begin_ns
         return wire
 
     def _give_back(self, wire: Wire, failure: Failure | None) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -17,8 +16,12 @@ from raybench.corpus.tokens import Rendered
 from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import Client, make_client
-from raybench.load.exchange import record
+from raybench.load.exchange import Exchange, record
+from raybench.load.leases import Recall, Returned
+from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, WorkerSummary
+from raybench.load.pacer import Sends
+from raybench.load.supply import TicketSupply
 from raybench.records.clock import Clock, ClockAnchor, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER
 from raybench.records.stream import ArrowEncoder, part_metadata
@@ -36,8 +39,13 @@ RAMP_STEP_S = 0.001
 class Desk(Protocol):
     """The coordinator as a worker sees it."""
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
-        """Tickets to send now or next, for at least `free_slots` if as many are left; empty when none is."""
+    async def lease(
+        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
+    ) -> list[int]:
+        """Tickets to send now or next, at least one while any is unsent if there are free slots.
+
+        settled: how many tickets of this worker are sent or have an idle slot (`TicketQueue.settled`).
+        """
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
@@ -75,6 +83,7 @@ class LoadWorker:
         self._prompts = prompts
         self._clock = clock
         self._armed: _Armed | None = None
+        self._shift: _Shift | None = None
         self._run: asyncio.Task[WorkerSummary] | None = None
 
     def clock_reading(self) -> int:
@@ -96,14 +105,24 @@ class LoadWorker:
             raise AssertionError("run before arm")
         armed, self._armed = self._armed, None
         shift = _Shift(self.name, self._host, armed, desk, self._clock, offset, self._make_health())
+        self._shift = shift
         self._run = asyncio.ensure_future(shift.work(start_unix_ns + offset.offset_ns))
         try:
             return await self._run
         except asyncio.CancelledError:
             return shift.summary(cancelled=True)
         finally:
-            self._run = None
+            self._run = self._shift = None
             await armed.client.close()
+
+    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
+        """Give back tickets that no slot waits for; None when that order is not under way here."""
+        shift = self._shift
+        return (
+            None
+            if shift is None or not shift.is_for(point_id, attempt, phase)
+            else await shift.tickets.recall(recall)
+        )
 
     async def cancel(self) -> None:
         """Give the order up: open requests are closed (engines abort on disconnect) and recorded."""
@@ -129,6 +148,7 @@ class _Armed:
         self.prompts = prompts
         self.client = client
         self._bodies: dict[int, bytes] = {}
+        self._templates = {order.shape.output_tokens: template}
 
     def prepare(self, tickets: Iterable[int]) -> None:
         """Make the bodies of these tickets before they are asked for."""
@@ -139,9 +159,11 @@ class _Armed:
         return ready if ready is not None else self._make(ticket)
 
     def _make(self, ticket: int) -> bytes:
-        start = int(self.order.windows[ticket])
-        prompt = self.prompts.slice(start, start + self.order.shape.input_tokens)
-        return self.template.render(self.order.rid(ticket), prompt)
+        start, shape = int(self.order.windows[ticket]), self.order.shape_of(ticket)
+        template = self._templates.get(shape.output_tokens)
+        if template is None:
+            template = self._templates[shape.output_tokens] = self.engine.template(shape)
+        return template.render(self.order.rid(ticket), self.prompts.slice(start, start + shape.input_tokens))
 
 
 class _Shift:
@@ -163,11 +185,8 @@ class _Shift:
         self._order = order
         self._desk = desk
         self._clock = clock
-        self._tickets: deque[int] = deque()
-        self._lease_lock = asyncio.Lock()
-        self._free_slots = 0
+        self.tickets = TicketSupply(order.slots, self._lease)
         self._slots: list[asyncio.Task[None]] = []
-        self._drained = False
         self._rows: list[dict[str, object]] = []
         self._sent = 0
         self._received = 0
@@ -190,6 +209,7 @@ class _Shift:
             with no_garbage_collection():
                 cancelled = await self._send_all(start_unix_ns, flusher)
         finally:
+            await self.tickets.close()
             await _end([watch])
             stop.set()
             await flusher
@@ -199,16 +219,31 @@ class _Shift:
 
     async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
         """Lease, prepare, wait for the start, keep all slots in flight; True when we were cancelled."""
+        if self._order.sends is not None:
+            return await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
         try:
-            if self._order.slots:
-                await self._refill()
-                self._armed.prepare(self._tickets)
-                await self._armed.client.open(len(self._tickets))
+            await self.tickets.first()
+            first = self.tickets.next_ones(self._order.slots)
+            self._armed.prepare(first)
+            if first:
+                await self._armed.client.open(len(first))
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
             return True
         starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
         return await _wait_for(starter, self._slots, flusher)
+
+    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
+        """An open loop instead of slots; True when we were cancelled."""
+        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange)
+        try:
+            loop.prepare()
+            await self._armed.client.open(loop.connections)
+            await self._wait_until(start_unix_ns)
+        except asyncio.CancelledError:
+            return True
+        start_ns = self._clock.monotonic_ns() + start_unix_ns - self._clock.unix_ns()
+        return await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:
         """Start the slots at the order's rate, then wait for all of them.
@@ -224,6 +259,9 @@ class _Shift:
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)
 
+    def is_for(self, point_id: str, attempt: int, phase: str) -> bool:
+        return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
+
     def summary(self, *, cancelled: bool) -> WorkerSummary:
         return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
 
@@ -233,38 +271,31 @@ class _Shift:
 
     async def _slot(self) -> None:
         """One unit of concurrency: send, wait for the end, send the next."""
-        while (ticket := await self._next_ticket()) is not None:
-            body = self._armed.body(ticket)
-            decoder = self._armed.engine.decoder(
-                self._order.shape, event_bytes_max=self._order.limits.event_bytes_max, skim=True
-            )
-            self._sent += 1
-            self._in_flight += 1
-            exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
-            self._in_flight -= 1
-            self._received += 1
-            self._output_tokens += exchange.answer.output_tokens or 0
-            self._rows.append(record(self._order, self._name, ticket, exchange))
+        while (ticket := await self.tickets.take()) is not None:
+            exchange = await self._exchange(ticket)
+            self.tickets.slot_ended()
             if exchange.failure is not None and exchange.failure.outcome == "cancelled":
                 return
 
-    async def _next_ticket(self) -> int | None:
-        self._free_slots += 1
-        try:
-            if not self._tickets and not self._drained:
-                async with self._lease_lock:
-                    if not self._tickets and not self._drained:
-                        await self._refill()
-            return self._tickets.popleft() if self._tickets else None
-        finally:
-            self._free_slots -= 1
+    async def _exchange(self, ticket: int, scheduled_ns: int | None = None) -> Exchange:
+        """One request from its body to its record."""
+        body = self._armed.body(ticket)
+        decoder = self._armed.engine.decoder(
+            self._order.shape_of(ticket), event_bytes_max=self._order.limits.event_bytes_max, skim=True
+        )
+        self._sent += 1
+        self._in_flight += 1
+        exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
+        self._in_flight -= 1
+        self._received += 1
+        self._output_tokens += exchange.answer.output_tokens or 0
+        self._rows.append(record(self._order, self._name, ticket, exchange, scheduled_ns))
+        return exchange
 
-    async def _refill(self) -> None:
-        """One call for all slots that wait: when a batch ends at once, so do many requests."""
+    async def _lease(self, free_slots: int, settled: int) -> list[int]:
         order = self._order
-        tickets = await self._desk.lease(self._name, order.point_id, order.attempt, order.phase, self._free_slots)
-        self._tickets.extend(tickets)
-        self._drained = not tickets
+        where = (order.point_id, order.attempt, order.phase)
+        return await self._desk.lease(self._name, *where, free_slots, settled)
 
     async def _flush_until(self, stop: asyncio.Event) -> None:
         """Every FLUSH_S, and once more at the end: after `stop`, whatever was under way when it came."""

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
+from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 
@@ -25,7 +27,6 @@ CLIENT_CPU_BUSY, CLIENT_CPU_SATURATED = 0.7, 0.95
 #: Lateness of a worker's event loop, in ms, that is told of.
 CLIENT_LAG_MS = 50.0
 
-Severity = Literal["void", "warning", "note"]
 Decision = Literal["accept", "retry", "void"]
 
 #: Findings that fresh text can cure: the only ones for which an attempt is repeated on its own.
@@ -33,16 +34,6 @@ CURED_BY_FRESH_TEXT = frozenset({"hit_rate_exceeded", "hit_rate_not_verified"})
 
 #: Two hit sources may differ by this much before the difference is a finding (page rounding).
 HIT_SOURCES_TOLERANCE = 0.01
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fact about validity. `data` holds its numbers for the files."""
-
-    code: str
-    severity: Severity
-    message: str
-    data: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,8 +50,8 @@ class Evidence:
 
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
-    leased: requests that the coordinator handed out to workers. health: the workers' own rows over the load
-    (records.schema.WORKER), None where they were not kept.
+    leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
+    health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
     """
 
     point: Point
@@ -124,6 +115,8 @@ def _of_complete_records(
         *check_hits(evidence, rates, guards),
         *check_server(evidence),
         *check_reached_load(evidence, guards),
+        *check_schedule(evidence.requests, guards.late_share_max),
+        *check_growth(evidence.requests),
         *check_client(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
@@ -192,7 +185,7 @@ def check_hits(evidence: Evidence, rates: Mapping[str, float | None], guards: Gu
 def check_workers(evidence: Evidence) -> Iterator[Finding]:
     """Every ticket has exactly one record, and every worker lived (case O-R4)."""
     planned, received = evidence.point.requests, evidence.requests.num_rows
-    data = {"planned": planned, "sent": evidence.leased, "received": received}
+    data = {"planned": planned, "handed_out": evidence.leased, "received": received}
     for worker, reason in evidence.lost_workers.items():
         yield Finding(
             "worker_lost",
@@ -332,14 +325,15 @@ def check_server(evidence: Evidence) -> Iterator[Finding]:
 
 
 def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
-    """Concurrency C means that C were in flight, by the records themselves."""
-    rows = evidence.requests
+    """Concurrency C means that C were in flight, by the records themselves. Of closed loops."""
+    rows, level = evidence.requests, evidence.point.concurrency
+    if level is None:
+        return
     sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
     if sent.num_rows == 0:
         if rows.num_rows:
             yield Finding("concurrency_not_verified", "void", "no record says when its request was sent")
         return
-    level = evidence.point.concurrency
     starts, ends = sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()
     course = in_flight(starts, ends)
     # After the last send the level falls by nature, so only the time until then is judged.

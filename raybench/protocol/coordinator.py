@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,61 +26,30 @@ from raybench.engines.contract import Facts, Http, RequestShape
 from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
-from raybench.protocol.checks import Evidence, Finding, Verdict, judge
+from raybench.load.pacer import make_schedule
+from raybench.protocol.checks import Evidence, Verdict, judge
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import history_of, load_health, load_requests
+from raybench.protocol.finding import Finding
 from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
+from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
 from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
+from raybench.scenario.levels import Level
 from raybench.scenario.limits import declared_limits, merge_limits
-from raybench.scenario.plan import Point, make_plan
+from raybench.scenario.plan import PlannedSearch, Point, make_plan
 from raybench.scenario.schema import Arm, Limits, Scenario, Workload
+from raybench.scenario.search import Result
+from raybench.scenario.trace import Trace
 
 MakeControl = Callable[[Endpoint, str | None], Http]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended. status: complete | stopped | interrupted."""
-
-    status: Literal["complete", "stopped", "interrupted"]
-    accepted: int
-    void: int
-    skipped: int
-    missing: int
-    reason: str | None = None
-    exit_code: int = EXIT_OK
-
-
-@dataclass
-class History:
-    """What earlier invocations of this run already did, from its journal."""
-
-    committed: dict[str, str] = field(default_factory=dict)  # point_id -> verdict
-    attempts: dict[str, int] = field(default_factory=dict)
-    serial: int = 0
-
-    @classmethod
-    def of(cls, events: list[dict[str, object]]) -> History:
-        history = cls()
-        for event in events:
-            point_id = str(event.get("point_id"))
-            if event["event"] == "attempt_started":
-                history.attempts[point_id] = int(str(event["attempt"]))
-                history.serial = max(history.serial, int(str(event["serial"])))
-            elif event["event"] == "point_committed":
-                history.committed[point_id] = str(event["verdict"])
-        return history
-
-    def settled(self, point_id: str) -> bool:
-        """Accepted and skipped points stay; void ones are measured again on resume."""
-        return self.committed.get(point_id) in ("accepted", "skipped")
 
 
 class _Stop(Exception):
@@ -91,7 +61,7 @@ class _Stop(Exception):
 
 
 class Coordinator:
-    """One run of one scenario."""
+    """One run of one scenario. traces: by workload, of those that replay one."""
 
     def __init__(
         self,
@@ -102,6 +72,7 @@ class Coordinator:
         journal: Journal,
         history: History,
         corpus: TokenCorpus,
+        traces: Mapping[str, Trace],
         ledger_dir: Path,
         fleet: LoadFleet,
         host: TargetHost,
@@ -117,6 +88,7 @@ class Coordinator:
         self._journal = journal
         self._history = history
         self._corpus = corpus
+        self._traces = traces
         self._ledger_dir = ledger_dir
         self._fleet = fleet
         self._host = host
@@ -126,8 +98,9 @@ class Coordinator:
         self._clock = clock
         self._sleep = sleep
         self._verdicts: dict[str, str] = {}
+        self._probed = history.probed(scenario)
         declared = {name: declared_limits(arm) for name, arm in scenario.arms.items()}
-        self._planned = list(make_plan(scenario, declared).points)
+        self._plans = dict.fromkeys(scenario.arms, make_plan(scenario, declared, self._probed))
         self.progress = Progress(desk, clock, len(self._planned))
 
     async def run(self) -> Outcome:
@@ -158,8 +131,13 @@ class Coordinator:
         self._journal.append("run_ended", **asdict(outcome))
         return outcome
 
+    @property
+    def _planned(self) -> list[Point]:
+        """All points known so far, arm by arm, each arm's as its own plan has them."""
+        return [point for arm, plan in self._plans.items() for point in plan.points if point.arm == arm]
+
     async def _run_arm(self, arm_name: str, arm: Arm) -> None:
-        if all(self._history.settled(p.point_id) for p in self._planned if p.arm == arm_name):
+        if self._arm_settled(arm_name):
             for point in (p for p in self._planned if p.arm == arm_name):
                 self._settle(point, self._history.committed[point.point_id])
             return
@@ -167,7 +145,7 @@ class Coordinator:
             try:
                 target = await self._reach(arm_name, arm, stack)
                 facts = await target.facts()
-                points = self._plan_arm(arm_name, arm, facts)
+                limits = self._plan_arm(arm_name, arm, facts)
                 await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
@@ -177,8 +155,15 @@ class Coordinator:
                 self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
             )
             stack.callback(ledger.close)
-            for point in points:
-                await self._run_point(point, target, procedure, ledger)
+            measure = partial(self._run_point, target=target, procedure=procedure, ledger=ledger)
+            plan = self._plans[arm_name]
+            searches = {search.workload: search for search in plan.searches if search.arm == arm_name}
+            for workload in self._scenario.points_of(arm_name):
+                if workload.name in searches:
+                    await self._run_search(searches[workload.name], limits, measure)
+                    continue
+                for point in (p for p in plan.points if (p.arm, p.workload) == (arm_name, workload.name)):
+                    await measure(point)
 
     async def _reach(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> Target:
         """The arm's engine, launched when the scenario says so, alive."""
@@ -199,14 +184,22 @@ class Coordinator:
         await target.wait_alive(self._scenario.guards.alive_timeout_s)
         return target
 
-    def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> list[Point]:
-        """The arm's points once more, now with what the engine said of itself."""
+    def _arm_settled(self, arm_name: str) -> bool:
+        """Whether a resumed run has nothing to do on this arm."""
+        listed = [w.name for w in self._scenario.points_of(arm_name) if w.search is None]
+        points = (p for p in self._planned if p.arm == arm_name and p.workload in listed)
+        searches = (search for search in self._plans[arm_name].searches if search.arm == arm_name)
+        return all(self._history.settled(point.point_id) for point in points) and all(
+            (search.arm, search.workload) in self._history.searched for search in searches
+        )
+
+    def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> Limits:
+        """Plan the arm once more with what the engine said of itself; all that is known of its limits."""
         limits = merge_limits(declared_limits(arm), limits_of(facts))
         variables = (arm.api_key_env, arm.admin_api_key_env)
         secrets = [os.environ[name] for name in variables if name is not None and name in os.environ]
         write_json(self._run.arm(arm_name) / "facts.json", redact(asdict(facts), secrets))
-        points = [p for p in make_plan(self._scenario, {arm_name: limits}).points if p.arm == arm_name]
-        self._replace_plan(arm_name, points)
+        self._replace_plan(arm_name, limits)
         self._journal.append(
             "arm_ready",
             arm=arm_name,
@@ -215,15 +208,42 @@ class Coordinator:
             instance=facts.instance,
             limits=limits.model_dump(mode="json"),
         )
-        return points
+        return limits
 
-    def _replace_plan(self, arm_name: str, points: list[Point]) -> None:
-        """Put an arm's points, as its engine's facts make them, in the place of those declared."""
-        before = [p.arm for p in self._planned].index(arm_name) if points else 0
-        others = [p for p in self._planned if p.arm != arm_name]
-        self._planned = [*others[:before], *points, *others[before:]]
+    def _replace_plan(self, arm_name: str, limits: Limits) -> None:
+        """Make an arm's points again: with its engine's limits, and with the levels that searches came to."""
+        self._plans[arm_name] = make_plan(self._scenario, {arm_name: limits}, self._probed)
+        self.progress.points_total = len(self._planned)
         manifest = self._run.read_manifest()
         write_json(self._run.manifest, {**manifest, "points": [asdict(point) for point in self._planned]})
+
+    async def _run_search(
+        self, planned: PlannedSearch, limits: Limits, measure: Callable[[Point], Awaitable[None]]
+    ) -> None:
+        """Measure one point after another until the search has its result."""
+        search = LevelSearch(planned, self._run, self._journal)
+        search.start()
+        if planned.lowest.skip_reason is not None:
+            await measure(self._add_probe(planned, planned.lowest.level, limits))
+        while not isinstance(following := search.following(), Result):
+            point = self._add_probe(planned, planned.search.level(following), limits)
+            self.progress.search = search.told()
+            await measure(point)
+            search.probed(point)
+        self.progress.search = None
+        search.end(following)
+        own = (p for p in self._planned if (p.arm, p.workload) == (planned.arm, planned.workload))
+        for point in own:
+            if point.point_id not in self._verdicts:  # of an earlier invocation
+                self._settle(point, self._history.committed[point.point_id])
+
+    def _add_probe(self, planned: PlannedSearch, level: Level, limits: Limits) -> Point:
+        levels = self._probed.setdefault((planned.arm, planned.workload), [])
+        if level not in levels:
+            levels.append(level)
+        self._replace_plan(planned.arm, limits)
+        wanted = (planned.arm, planned.workload, level)
+        return next(p for p in self._planned if (p.arm, p.workload, p.level) == wanted)
 
     async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> None:
         """Start the monitors of this arm; they end with it."""
@@ -336,7 +356,8 @@ class Coordinator:
             stream=workload.stream,
             extra_body=dict(arm.extra_body),
         )
-        return Attempt(point, number, self._history.serial, shape, windows, warm)
+        schedule = make_schedule(workload, point.level, point.requests, self._traces.get(workload.name))
+        return Attempt(point, number, self._history.serial, shape, windows, warm, schedule)
 
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""

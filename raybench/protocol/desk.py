@@ -6,10 +6,11 @@ coordinator runs, so that a dead client host takes nothing with it that it has a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from raybench.load.leases import LeaseBook
+from raybench.load.leases import LeaseBook, Recall, Returned
 from raybench.records.clock import Clock
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
@@ -25,17 +26,23 @@ class Pulse:
     output_tokens: int
 
 
+#: Asks (worker, point, attempt, phase) for tickets; None when it is gone (`protocol.fleet.LoadFleet.recall`).
+AskBack = Callable[[str, str, int, str, Recall], Awaitable[Returned | None]]
+
+
 @dataclass
 class OpenOrder:
-    """The order set under way: what is leased to whom."""
+    """The order set under way: what is leased to whom. recalls: those not answered yet, one a worker."""
 
     point_id: str
     attempt: int
     phase: str
     requests: int
     book: LeaseBook
-    index: Mapping[str, int]
+    workers: list[str]
+    ask_back: AskBack
     opened_ns: int
+    recalls: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     pulses: dict[str, Pulse] = field(default_factory=dict)
 
 
@@ -53,11 +60,19 @@ class OrderDesk:
     def order(self) -> OpenOrder | None:
         return self._open
 
-    def open(self, point_id: str, attempt: int, phase: str, requests: int, slots: Mapping[str, int]) -> None:
+    def open(
+        self,
+        point_id: str,
+        attempt: int,
+        phase: str,
+        requests: int,
+        slots: Mapping[str, int],
+        ask_back: AskBack,
+    ) -> None:
         """Begin an order set; `slots` says each worker's share of the concurrency."""
-        index = {worker: number for number, worker in enumerate(slots)}
         book = LeaseBook(requests, list(slots.values()))
-        self._open = OpenOrder(point_id, attempt, phase, requests, book, index, self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        self._open = OpenOrder(point_id, attempt, phase, requests, book, list(slots), ask_back, now_ns)
 
     def close(self) -> None:
         """End the order set: parts are synced and closed, later leases are empty."""
@@ -69,18 +84,54 @@ class OrderDesk:
     @property
     def leased(self) -> int:
         """How many requests of the order set under way were handed out to workers."""
-        return 0 if self._open is None else self._open.requests - self._open.book.unsent
+        return 0 if self._open is None else self._open.book.handed_out
 
     def stop_leasing(self) -> None:
-        """No new request leaves any worker; those in flight go on."""
+        """Hand out nothing more: workers send only what they hold."""
         if self._open is not None:
             self._open.book.close()
 
-    async def lease(self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int) -> list[int]:
+    async def lease(
+        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
+    ) -> list[int]:
+        """Tickets from the book, else from workers that hold some ahead.
+
+        With free slots the answer is empty only when nothing is unsent but what others are about to send. A worker
+        that does not answer a recall is waited for until the fleet gives it up.
+        """
         order = self._open
         if order is None or (point_id, attempt, phase) != (order.point_id, order.attempt, order.phase):
             return []  # a worker of an order that was given up
-        return list(order.book.take(order.index[worker], free_slots))
+        index = order.workers.index(worker)
+        tickets = order.book.take(index, free_slots, settled)
+        while not tickets and (holders := order.book.holders(index, free_slots)):
+            recalls = [self._recall(order, holder, index, free_slots) for holder in holders]
+            await asyncio.wait(recalls)
+            for recall in recalls:
+                recall.result()
+            if order is not self._open:
+                return []
+            tickets = order.book.take(index, free_slots, settled)
+        return tickets
+
+    def _recall(self, order: OpenOrder, holder: int, worker: int, free_slots: int) -> asyncio.Task[None]:
+        """The recall from `holder` under way, else a new one in favour of `worker`.
+
+        One at a time from each, so that what came back and what is still on the way are never confused. A task
+        of its own: what a worker has given back is taken in, whatever becomes of the one that asked for it.
+        """
+        if holder not in order.recalls:
+            recall = order.book.recall(holder, worker, free_slots)
+            order.recalls[holder] = asyncio.ensure_future(self._carry_out(order, holder, recall))
+        return order.recalls[holder]
+
+    async def _carry_out(self, order: OpenOrder, holder: int, recall: Recall) -> None:
+        where = (order.point_id, order.attempt, order.phase)
+        try:
+            returned = await order.ask_back(order.workers[holder], *where, recall)
+            order.book.came_back(holder, returned)
+        finally:
+            del order.recalls[holder]
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
         name = ".".join([worker, *([phase] if phase != "load" else []), *([kind] if kind != "requests" else [])])

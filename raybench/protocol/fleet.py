@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import Arm
@@ -40,6 +41,11 @@ class LoadFleet(Protocol):
         self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
     ) -> FleetResult:
         """Arm all, start them at one agreed time, wait for all."""
+
+    async def recall(
+        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
+    ) -> Returned | None:
+        """Ask a worker for tickets that it holds ahead; None when it, or its order, is gone."""
 
     async def cancel(self) -> None:
         """Give up the orders under way."""

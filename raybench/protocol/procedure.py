@@ -17,6 +17,7 @@ from raybench.engines.contract import RequestShape
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
 from raybench.load.order import Order
+from raybench.load.pacer import Schedule, deal
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LoadFleet
@@ -31,7 +32,10 @@ Windows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try of a point, with the text that it may send. serial: unique in the run, for rids."""
+    """One try of a point, with the text that it may send. serial: unique in the run, for rids.
+
+    schedule: of an open loop.
+    """
 
     point: Point
     number: int
@@ -39,6 +43,7 @@ class Attempt:
     shape: RequestShape
     windows: Windows
     prewarm_windows: Windows
+    schedule: Schedule | None = None
 
 
 @dataclass(frozen=True)
@@ -119,14 +124,19 @@ class Procedure:
         return known
 
     async def _send(self, attempt: Attempt, phase: str, windows: Windows) -> FleetResult:
-        """Spread the windows over the workers and let them run; the same concurrency cap in any phase."""
+        """Spread the windows over the workers and let them run; the same concurrency cap in any phase.
+
+        The prewarm of an open loop has no schedule: it is sent at once.
+        """
         workers = self._fleet.workers
-        concurrency = min(attempt.point.concurrency, len(windows))
+        schedule = attempt.schedule if phase == "load" else None
+        concurrency = 0 if schedule is not None else min(attempt.point.concurrency or len(windows), len(windows))
         slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         offsets = await self._fleet.offsets()
         self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
         self._note_clocks(attempt, phase, "start", offsets)
-        self._desk.open(attempt.point.point_id, attempt.number, phase, len(windows), slots)
+        where = (attempt.point.point_id, attempt.number, phase)
+        self._desk.open(*where, len(windows), slots, self._fleet.recall)
         orders = {
             worker: Order(
                 point_id=attempt.point.point_id,
@@ -141,13 +151,15 @@ class Procedure:
                 keep_chunks=self._load.keep_chunks,
                 client=self._load.client,
                 starts_per_ms=self._load.starts_per_ms,
+                sends=None if schedule is None else deal(schedule, number, len(workers)),
+                lengths=None if schedule is None else schedule.lengths,
             )
-            for worker, share in slots.items()
+            for number, (worker, share) in enumerate(slots.items())
         }
         try:
             result = await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
         finally:
-            self._leased = self._desk.leased
+            self._leased = self._desk.leased if schedule is None else len(windows)
             self._desk.close()
         # Measured again: clocks drift, and the merge interpolates between the two.
         self._note_clocks(attempt, phase, "end", await self._fleet.offsets())

@@ -11,7 +11,10 @@ from raybench.scenario.plan import Point
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One look at the run. completed/requests are of the order set under way; left_s None = unknown."""
+    """One look at the run. completed/requests are of the order set under way; left_s None = unknown.
+
+    points_total: those known by now. search: where the search under way stands, None between searches.
+    """
 
     arm: str | None
     point_id: str | None
@@ -24,16 +27,21 @@ class Snapshot:
     left_s: float | None
     points_done: int
     points_total: int
+    search: str | None
     last_verdicts: tuple[tuple[str, str], ...]
 
 
 class Progress:
-    """Collects where the coordinator is; the numbers come from the desk's pulses."""
+    """Collects where the coordinator is; the numbers come from the desk's pulses.
+
+    points_total and search are the coordinator's to set.
+    """
 
     def __init__(self, desk: OrderDesk, clock: Clock, points_total: int) -> None:
         self._desk = desk
         self._clock = clock
-        self._points_total = points_total
+        self.points_total = points_total
+        self.search: str | None = None
         self._arm: str | None = None
         self._point: Point | None = None
         self._attempt = 0
@@ -68,6 +76,7 @@ class Progress:
             output_tokens_per_s=tokens / elapsed_s if elapsed_s > 0 else 0.0,
             left_s=elapsed_s * (requests - completed) / completed if completed else None,
             points_done=len(self._done),
-            points_total=self._points_total,
+            points_total=self.points_total,
+            search=self.search,
             last_verdicts=tuple(self._done),
         )

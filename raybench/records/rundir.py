@@ -4,7 +4,7 @@
     arms/<arm>/                                            facts, gpus, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
-    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet
+    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
     report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
@@ -59,6 +59,7 @@ class RunDirectory:
         self.gpu_parquet = path / "gpu.parquet"
         self.server_parquet = path / "server.parquet"
         self.worker_parquet = path / "worker.parquet"
+        self.searches_json = path / "searches.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"
         self.report_json = path / "report.json"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from raybench.analysis.points import POINTS
 from raybench.analysis.stats import SUMMARY_PARTS
-from raybench.scenario.schema import parse_tokens
+from raybench.scenario.values import parse_tokens
 
 #: Columns of points.parquet that a table may fill, beside the summaries of latencies.
 _PLAIN = (

@@ -25,7 +25,12 @@ from raybench.report.tables import hit_rates_text, verdict
 from raybench.report.text import Text
 
 #: Sections that stand before the points in detail.
-_BEFORE = ("summary", "environment", "protocol", "limits", "results", "boundary", "retest", "memory")
+_BEFORE = frozenset(
+    (
+        *("summary", "environment", "protocol", "limits", "results"),
+        *("open-loop", "searches", "boundary", "retest", "memory"),
+    )
+)
 
 #: What a request may be the percentile of: column of the point and what it is called.
 _STANDS_FOR = {

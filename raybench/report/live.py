@@ -82,7 +82,7 @@ def plain_line(snapshot: Snapshot) -> str:
         )
         if snapshot["left_s"] is not None:
             text += f", {clock_text(snapshot['left_s'])} left"
-    return text
+    return f"{text} (search: {snapshot['search']})" if snapshot["search"] else text
 
 
 def panel(snapshot: Snapshot) -> Group:
@@ -95,7 +95,7 @@ def panel(snapshot: Snapshot) -> Group:
         where.append(f"  attempt {snapshot['attempt']}", style="yellow")
     where.append(f"  {snapshot['step']}", style="cyan")
     number = min(snapshot["points_done"] + 1, snapshot["points_total"])
-    head.add_row(where, f"point {number} of {snapshot['points_total']}")
+    head.add_row(where, snapshot["search"] or f"point {number} of {snapshot['points_total']}")
     numbers = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         numbers.add_column(no_wrap=True)

@@ -63,6 +63,14 @@ def fixed(value: float | None, decimals: int) -> str:
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
 
 
+def beside(value: float, limit: float) -> str:
+    """A value with as many decimals as it takes to tell it from its limit: `150.3` beside 150."""
+    decimals = 0 if abs(value) >= 100 else 2
+    while decimals < 9 and value != limit and f"{value:.{decimals}f}" == f"{limit:.{decimals}f}":
+        decimals += 1
+    return f"{value:,.{decimals}f}"
+
+
 def memory(bytes_: int | None) -> str:
     """`64.6 GiB`, or MiB below one GiB."""
     if bytes_ is None:
@@ -104,3 +112,8 @@ def moment(unix_ns: int | None) -> str:
     if unix_ns is None:
         return UNKNOWN
     return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def shape(input_tokens: int | None, output_tokens: int | None, *, longest: bool) -> str:
+    """`16k -> 512`; `≤ 16k -> 512` where these are the longest of several."""
+    return f"{'≤ ' if longest else ''}{tokens(input_tokens)} -> {tokens(output_tokens)}"

@@ -8,7 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from raybench.report import numbers
-from raybench.scenario.plan import Plan, Point
+from raybench.report.live import clock_text
+from raybench.report.searches import question
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
+from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 
 #: Fields of `Limits` in the line above an arm's points.
@@ -20,19 +24,38 @@ _LIMITS = {
 }
 
 
-def print_plan(plan: Plan, limits: Mapping[str, Limits], corpus_need: Mapping[str, int], console: Console) -> None:
-    """limits, corpus_need (tokens): by arm."""
+def print_plan(
+    plan: Plan,
+    limits: Mapping[str, Limits],
+    corpus_need: Mapping[str, int],
+    sends_s: Mapping[str, float | None],
+    console: Console,
+) -> None:
+    """limits, corpus_need (tokens): by arm. sends_s: by point, how long an open loop sends, None = not known."""
     for arm, known in limits.items():
         points = [point for point in plan.points if point.arm == arm]
         console.print(f"[bold]{arm}[/bold]  {limits_line(known)}", highlight=False, soft_wrap=True)
-        console.print(_table(points))
+        searches = [search for search in plan.searches if search.arm == arm]
+        console.print(_table(points, searches, sends_s))
         for point in points:
             if point.skip_reason is not None:
                 console.print(
-                    f"  skipped {point.workload} C={point.concurrency}: {point.skip_reason}", highlight=False
+                    f"  skipped {point.workload} {point.level.label}: {point.skip_reason}", highlight=False
                 )
+        for search in searches:
+            for line in search_lines(search):
+                console.print(f"  {line}", highlight=False)
         console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
-    console.print(f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped", highlight=False)
+    console.print(closing(plan), highlight=False)
+
+
+def closing(plan: Plan) -> str:
+    """`3 points to measure, 1 skipped, 2 searches of about 14 points`."""
+    text = f"{len(plan.measured)} points to measure, {len(plan.skipped)} skipped"
+    if not plan.searches:
+        return text
+    probes = sum(search.probes for search in plan.searches)
+    return f"{text}, {len(plan.searches)} searches of at most about {probes} points"
 
 
 def limits_line(limits: Limits) -> str:
@@ -43,31 +66,60 @@ def limits_line(limits: Limits) -> str:
     return ", ".join(known) if known else "limits not known (`plan --ask` asks the engine)"
 
 
-def _table(points: list[Point]) -> Table:
+def _table(points: list[Point], searches: list[PlannedSearch], sends_s: Mapping[str, float | None]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("  workload", no_wrap=True)
     table.add_column("tokens", no_wrap=True)
-    for name in ("C", "requests", "active limit"):
+    for name in ("level", "requests", "active limit"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("note", no_wrap=True)
-    for cells in rows(points):
+    for cells in (*rows(points, sends_s), *map(search_row, searches)):
         table.add_row(*cells)
     return table
 
 
-def rows(points: list[Point]) -> Iterator[tuple[str, ...]]:
+def search_row(search: PlannedSearch) -> tuple[str, ...]:
+    """The cells of a search: the ranges of its levels and requests."""
+    low, high = search.lowest, search.highest
+    shape = numbers.shape(low.input_tokens, low.output_tokens, longest=False)
+    limit = "not known" if low.active_limit is None else str(low.active_limit)
+    if low.skip_reason is not None:
+        return f"  {search.workload}", shape, level(low), "-", limit, "skipped"
+    requests = str(low.requests) if low.requests == high.requests else f"{low.requests}..{high.requests}"
+    return f"  {search.workload}", shape, f"{low.level.value:g}..{level(high)}", requests, limit, "search"
+
+
+def search_lines(planned: PlannedSearch, text: Text = ENGLISH) -> Iterator[str]:
+    """What is searched, in how many points, and what bounds it."""
+    search, low = planned.search, planned.lowest
+    if low.skip_reason is not None:
+        yield f"skipped {planned.workload} {low.level.label}: {low.skip_reason}"
+        return
+    most = f"about {planned.probes} points at most (never more than {search.probes_max})"
+    yield f"search {planned.workload}: {question(search, text)}; to within {search.resolution:.0%}, {most}"
+    if planned.bounded_by is not None:
+        yield f"search {planned.workload}: up to {planned.highest.level.label} only: {planned.bounded_by}"
+
+
+def rows(points: list[Point], sends_s: Mapping[str, float | None]) -> Iterator[tuple[str, ...]]:
     """One tuple of cells a point, skips included."""
     for point in points:
-        shape = f"{numbers.tokens(point.input_tokens)} -> {numbers.tokens(point.output_tokens)}"
+        shape = numbers.shape(point.input_tokens, point.output_tokens, longest=point.trace_speed is not None)
         requests = "-" if point.skip_reason is not None else str(point.requests)
         limit = "not known" if point.active_limit is None else str(point.active_limit)
-        yield f"  {point.workload}", shape, str(point.concurrency), requests, limit, note(point)
+        yield f"  {point.workload}", shape, level(point), requests, limit, note(point, sends_s.get(point.point_id))
 
 
-def note(point: Point) -> str:
-    """`queueing`, `skipped`, that it is not known, or nothing."""
+def level(point: Point) -> str:
+    return str(point.concurrency) if point.level.closed_loop else point.level.label
+
+
+def note(point: Point, sends_s: float | None = None) -> str:
+    """`queueing`, `skipped`, that it is not known, how long an open loop sends, or nothing."""
     if point.skip_reason is not None:
         return "skipped"
+    if not point.level.closed_loop:
+        return "sends for a time not known here" if sends_s is None else f"sends for {clock_text(sends_s)}"
     if point.queueing is None:
         return "queueing not known"
     return "queueing" if point.queueing else ""

@@ -18,7 +18,7 @@ from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.chart import Axis, Figure, Key, Panel, covering
-from raybench.report.points import Point, by_level, is_boundary, is_open_loop, level_name, level_value
+from raybench.report.points import Point, by_level, is_boundary, level_kind, level_name, level_value
 from raybench.report.source import Source
 from raybench.report.text import Text
 
@@ -60,11 +60,11 @@ def file_name(*parts: str) -> str:
 def workload_figures(points: Sequence[Point], source: Source, text: Text) -> list[Figure]:
     """The figures of one workload; none for a boundary row, and none without valid points.
 
-    Closed and open loops have different levels, and figures of their own.
+    Concurrencies, rates and speeds of a trace are no levels of one axis, and have figures of their own.
     """
     figures = []
-    for is_open in (False, True):
-        own = [p for p in points if has_numbers(p) and is_open_loop(p) == is_open and not is_boundary(p)]
+    for kind in sorted({level_kind(point) for point in points}):
+        own = [p for p in points if has_numbers(p) and level_kind(p) == kind and not is_boundary(p)]
         if own:
             figures += _level_figures(by_level(own, source.arms), styles(source.arms), text)
     return figures
@@ -73,7 +73,7 @@ def workload_figures(points: Sequence[Point], source: Source, text: Text) -> lis
 def _level_figures(points: Sequence[Point], style: dict[str, Style], text: Text) -> list[Figure]:
     words = text.plots
     workload = str(points[0]["workload"])
-    suffix = (workload, "rate") if is_open_loop(points[0]) else (workload,)
+    suffix = [(workload,), (workload, "rate"), (workload, "trace")][level_kind(points[0])]
     throughput = _over_level(
         points, style, text, words.output_throughput, {"output_tokens_per_s": ""}, numbers.rate, log=False
     )
@@ -109,22 +109,22 @@ def _over_level(
     log: bool,
 ) -> Drawn:
     """metrics: columns to draw, each with the dashes of its line; the solid one has the markers."""
-    levels = sorted({level for point in points if (level := level_value(point)) is not None})
+    levels = sorted({level_value(point) for point in points})
     values = [point[metric] for point in points for metric in metrics if point[metric] is not None]
     low, high = covering(values, log=log)
-    x_title = text.plots.rate if is_open_loop(points[0]) else text.plots.level
+    x_title = (text.plots.level, text.plots.rate, text.plots.trace_speed)[level_kind(points[0])]
     x = Axis(x_title, *covering(levels, log=True), label=lambda value: f"{value:g}", log=True, ticks=levels)
     panel = Panel(
         x, Axis("", low, high, label=short_label(label), log=log), title=f"{points[0]['workload']}: {title}"
     )
     for arm, own in _by_arm(points):
         for metric, dash in metrics.items():
-            known = [(level_value(p) or 0.0, p[metric]) for p in own if p[metric] is not None]
+            known = [(level_value(p), p[metric]) for p in own if p[metric] is not None]
             panel.line(known, style[arm].color, dash=dash, width=1.3 if dash else 2, faint=0.8 if dash else 1)
     for point in points:
         for metric in (name for name, dash in metrics.items() if not dash and point[name] is not None):
             tip = f"{point['arm']} {level_name(point)}: {label(point[metric])} (n={point['ttft_ms_n']})"
-            at, own_style = (level_value(point) or 0.0, point[metric]), style[point["arm"]]
+            at, own_style = (level_value(point), point[metric]), style[point["arm"]]
             low_end, high_end = (point.get(name) for name in interval_columns(metric))
             if low_end is not None and high_end is not None:
                 tip += f", 95 %: {label(low_end)} .. {label(high_end)}"

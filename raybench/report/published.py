@@ -20,10 +20,12 @@ from raybench.analysis.points import IMPORTED
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.report.columns import Column, column_of, known_columns
 from raybench.report.numbers import tokens
+from raybench.scenario.levels import Level
 from raybench.scenario.limits import active_limit
 from raybench.scenario.load import load_model, read_text
 from raybench.scenario.plan import point_id
-from raybench.scenario.schema import Count, Limits, Misfit, Model, Name, Tokens, Words
+from raybench.scenario.schema import Limits
+from raybench.scenario.values import Count, Misfit, Model, Name, Tokens, Words
 
 Scalar = str | int | float | bool
 Facts = Annotated[dict[str, Scalar], Words("a block of names, each with one plain value")]
@@ -270,7 +272,7 @@ def _point(values: Mapping[str, Any], about: Published) -> Row:
     return {
         **values,
         **samples,
-        "point_id": point_id(values["arm"], values["workload"], values["concurrency"]),
+        "point_id": point_id(values["arm"], values["workload"], Level(concurrency=values["concurrency"])),
         "requests_planned": requests,
         "requests_failed": None if ok is None or requests is None else requests - ok,
         "active_limit": limit,
@@ -285,7 +287,7 @@ def _skipped(about: Published) -> Iterable[Row]:
         workload = group.workload or _shape_name(group.input_tokens, group.output_tokens)
         for concurrency in group.concurrency:
             yield {
-                "point_id": point_id(group.arm, workload, concurrency),
+                "point_id": point_id(group.arm, workload, Level(concurrency=concurrency)),
                 "arm": group.arm,
                 "workload": workload,
                 "concurrency": concurrency,

@@ -9,7 +9,7 @@ from pathlib import Path
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
-from raybench.report import numbers, plots
+from raybench.report import numbers, plots, searches
 from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading, bullets
 from raybench.report.environment import (
     active_limit_table,
@@ -30,6 +30,7 @@ from raybench.report.tables import (
     boundary_table,
     interval_table,
     invalid_table,
+    open_loop_table,
     result_table,
     steady_table,
     window_table,
@@ -52,6 +53,8 @@ def sections(source: Source, text: Text) -> list[Section]:
             _with_note(text.active_limits_note, active_limit_table(source, text)),
         ),
         Section("results", text.results, tuple(_results(source, text))),
+        Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
+        Section("searches", text.searches.heading, tuple(_searches(source, text))),
         Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(source, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
@@ -148,7 +151,7 @@ def _steps(run: Run, measured: Sequence[Point], text: Text) -> Iterator[str]:
     if not all(is_open_loop(point) for point in measured):
         yield text.protocol_load
     if any(is_open_loop(point) for point in measured):
-        yield text.protocol_open
+        yield text.protocol_open_loop
     if "hit_rate_max" in guards:
         yield text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(measured))
     if guards.get("prewarm_requests"):
@@ -177,6 +180,15 @@ def _results(source: Source, text: Text) -> Iterator[Block]:
         yield result_table(points, source.arms, text)
         if figures := plots.workload_figures(points, source, text):
             yield Figures(tuple(figures))
+
+
+def _searches(source: Source, text: Text) -> Iterator[Block]:
+    if source.searches:
+        yield Paragraph(text.searches.note)
+    for entry in source.searches:
+        yield Subheading(searches.title(entry, text))
+        yield bullets(*searches.answer(entry, text))
+        yield searches.probe_table(entry, text)
 
 
 def _result_notes(source: Source, text: Text) -> Iterator[str]:

@@ -85,6 +85,7 @@ class Source:
     runs: tuple[Run, ...]
     points: list[Point]
     by_arm: Mapping[str, ArmFacts]
+    searches: Sequence[Mapping[str, Any]] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -141,6 +142,7 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     runs: list[Run] = []
     points: list[Point] = []
     by_arm: dict[str, ArmFacts] = {}
+    found: list[Mapping[str, Any]] = []
     for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
         run, arms = _read_run(directory, _arms(own))
         runs.append(run)
@@ -150,7 +152,8 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
             name = names[point["arm"]] + point["point_id"].removeprefix(point["arm"])
             place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
             points.append(point | place)
-    return Source(tuple(runs), points, by_arm)
+        found += [{**one, "arm": names[one["arm"]]} for one in _searches(directory) if one["arm"] in names]
+    return Source(tuple(runs), points, by_arm, found)
 
 
 def _wanted(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
@@ -202,6 +205,16 @@ def _read_run(directory: RunDirectory, arms: Sequence[str]) -> tuple[Run, dict[s
         for arm in arms
     }
     return run, facts
+
+
+def _searches(directory: RunDirectory) -> list[Mapping[str, Any]]:
+    """The entries of searches.json; none where the scenario searches nothing."""
+    if not directory.searches_json.is_file():
+        return []
+    entries = read_json(directory.searches_json)
+    if not isinstance(entries, list):
+        raise RunDirectoryError(f"{directory.searches_json}: not a list of searches")
+    return entries
 
 
 def _object(directory: RunDirectory, name: str) -> Mapping[str, Any]:

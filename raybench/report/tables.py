@@ -13,7 +13,16 @@ from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
 from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
-from raybench.report.points import Point, by_level, is_boundary, is_open_loop, level, level_name, level_value
+from raybench.report.points import (
+    Point,
+    by_level,
+    is_boundary,
+    is_open_loop,
+    level,
+    level_kind,
+    level_name,
+    level_value,
+)
 from raybench.report.source import Source
 from raybench.report.text import Text
 
@@ -114,11 +123,11 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
 def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
     """Whether a point is clearly ahead of every other arm at its level, of which there is at least one."""
     own = value_of(point, metric)
-    at = (is_open_loop(point), level_value(point))
+    at = (level_kind(point), level_value(point))
     others = [
         value_of(other, metric)
         for other in points
-        if other["arm"] != point["arm"] and (is_open_loop(other), level_value(other)) == at and has_numbers(other)
+        if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
     ]
     if own is None or not others:
         return False
@@ -184,7 +193,7 @@ def steady_table(source: Source, text: Text) -> Table:
     """Whole point and steady-state window side by side, and what the client itself took."""
     rows = []
     for point in _ordered(source):
-        if point["requests"] is None:
+        if point["requests"] is None or is_open_loop(point):
             continue
         cells = (
             point["workload"],
@@ -217,6 +226,42 @@ _STEADY = {
     10: "tpot_ms_p95_steady",
     11: "connect_wait_ms_p95",
     12: "send_wait_ms_p95",
+}
+
+
+def open_loop_table(source: Source, text: Text) -> Table:
+    """Open loops: the three rates, how late the client was, and latencies from both starts."""
+    rows = []
+    for point in _ordered(source):
+        if point.get("offered_rate_per_s") is None:
+            continue
+        cells = (
+            point["workload"],
+            level(point),
+            point["arm"],
+            numbers.rate(point["offered_rate_per_s"]),
+            numbers.rate(point["sent_rate_per_s"]),
+            numbers.rate(point["requests_per_s"]),
+            f"{numbers.count(point['late_sends'])}/{point['requests']}",
+            numbers.latencies([point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1),
+            numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
+            numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
+            numbers.count(point["in_flight_peak"]),
+            text.verdicts[point["verdict"]],
+        )
+        rows.append(_row(point, cells, _values(point, _OPEN_LOOP), level_at=1))
+    return Table(text.open_loop_columns, rows, right=frozenset(range(3, 11)))
+
+
+_OPEN_LOOP = {
+    3: "offered_rate_per_s",
+    4: "sent_rate_per_s",
+    5: "requests_per_s",
+    6: "late_sends",
+    7: "send_delay_ms_p50",
+    8: "ttft_ms_p95",
+    9: "e2e_ms_p95",
+    10: "in_flight_peak",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raybench.analysis.points import has_numbers
-from raybench.report import tables
+from raybench.report import searches, tables
 from raybench.report.findings import counts_line
 from raybench.report.sections import notes
 from raybench.report.source import read_source
@@ -34,7 +34,8 @@ def closing_line(outcome: Mapping[str, object]) -> str:
 def print_points(
     run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH, only: Arms | None = None
 ) -> None:
-    """Print one table a workload, then the points without a valid number and how to read the rest.
+    """Print one table a workload, what searches found, then the points without a valid number and how to read
+    the rest.
 
     Raises RunDirectoryError when the run was not merged.
     """
@@ -43,6 +44,10 @@ def print_points(
         console.print(workload, style="bold", highlight=False, markup=False)
         table = tables.result_table(points, source.arms, text, why=False)
         console.print(_drawn(table, text, can_strike=console.is_terminal))
+    for entry in source.searches:
+        console.print(searches.title(entry, text), style="bold", highlight=False, markup=False)
+        for line in searches.answer(entry, text):
+            console.print(f"  {line}", highlight=False, markup=False)
     for point in source.points:
         if not has_numbers(point):
             line = f"{point['name']}: {tables.verdict(point, text)}"

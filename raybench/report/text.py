@@ -59,7 +59,7 @@ class Text:
     protocol_flush: str
     protocol_no_flush: str
     protocol_load: str
-    protocol_open: str
+    protocol_open_loop: str
     protocol_of: str
     rejected: str
     interrupted: str
@@ -74,6 +74,10 @@ class Text:
     results_note: str
     result_columns: tuple[str, ...]
     level_column: str
+    open_loop: str
+    open_loop_note: str
+    open_loop_columns: tuple[str, ...]
+    searches: SearchText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -124,11 +128,34 @@ class Text:
 
 
 @dataclass(frozen=True)
+class SearchText:
+    """The words of searches. Answers are by status, sides by whether a probe passes (None: it says nothing)."""
+
+    heading: str
+    note: str
+    title: str
+    slo: str
+    knee: str
+    slo_answers: dict[str, str]
+    knee_answers: dict[str, str]
+    goodput: str
+    interval: str
+    no_interval: str
+    bounded: str
+    columns: tuple[str, ...]
+    goodput_column: str
+    slo_sides: dict[bool | None, str]
+    knee_sides: dict[bool | None, str]
+    not_known: str
+
+
+@dataclass(frozen=True)
 class Plots:
     """Words of the figures."""
 
     level: str
     rate: str
+    trace_speed: str
     output_throughput: str
     ttft: str
     tpot: str

@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-from raybench.report.text import Page, Plots, Text
+from raybench.report.text import Page, Plots, SearchText, Text
+
+ENGLISH_SEARCHES = SearchText(
+    heading="Searches",
+    note="Each level that a search came to is a point of its own, with its own verdict. A level without a valid"
+    " number counts neither as passing nor as failing.",
+    title="{workload} on {arm}: {question}",
+    slo="the highest level with {limits}",
+    knee="the lowest level whose output throughput the highest exceeds by at most {gain}",
+    slo_answers={
+        "found": "{passes}; {fails} fails.",
+        "below_minimum": "None: the minimum, {fails}, fails.",
+        "above_maximum": "{passes}, the maximum: not bounded by the search.",
+        "probes_used_up": "Highest that passes {passes}, lowest that fails {fails}: all probes are used.",
+        "void_probes": "Highest that passes {passes}, lowest that fails {fails}: no other level gave a valid"
+        " number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Highest that passes {passes}, lowest that fails {fails}.",
+    },
+    knee_answers={
+        "found": "{fails}; up to {passes} throughput still grows.",
+        "below_minimum": "{fails}, the minimum, is saturated already.",
+        "above_maximum": "None: throughput still grows at {passes}, the maximum.",
+        "probes_used_up": "Saturated at {fails}, not yet at {passes}: all probes are used.",
+        "void_probes": "Saturated at {fails}, not yet at {passes}: no other level gave a valid number.",
+        "skipped": "Not searched: the target cannot hold the minimum.",
+        "unfinished": "Not finished. Saturated at {fails}, not yet at {passes}.",
+    },
+    goodput="Goodput there: {good} of {n} requests met the limits each by itself, {rate} requests/s ({interval}),"
+    " {tokens} output tok/s.",
+    interval="95 % interval {low} to {high}",
+    no_interval="too few for an interval",
+    bounded="Searched up to {level} only: {reason}.",
+    columns=("Level", "Verdict", "Result", "Why"),
+    goodput_column="Goodput (req/s)",
+    slo_sides={True: "passes", False: "fails", None: "—"},
+    knee_sides={True: "grows", False: "saturated", None: "—"},
+    not_known="{metric} is not known",
+)
 
 ENGLISH = Text(
     language="en",
@@ -101,7 +139,8 @@ ENGLISH = Text(
     protocol_no_flush="The prefix cache was not flushed: cold rests on fresh text and the hit check.",
     protocol_load="Closed loop: concurrency C is held until no request is unsent; streaming; token counts as"
     " the server gives them.",
-    protocol_open="Open loop: requests go out at times set beforehand, whatever became of those before them.",
+    protocol_open_loop="Open loop: each request is sent at its time by a schedule made from a seed or a trace,"
+    " whatever became of the others; streaming; token counts as the server gives them.",
     protocol_of="Run {run_id}",
     rejected="Attempts that do not count:",
     interrupted="interrupted before its verdict",
@@ -117,6 +156,24 @@ ENGLISH = Text(
     result_columns=("C", "Arm", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "Verdict"),
     results_note="n: requests that gave a TTFT. For n < 20 the P95 is the maximum of n.",
     level_column="Level",
+    open_loop="Open loop",
+    open_loop_note="Rates in requests per second: as scheduled, as sent, as completed. Latencies P95 from when a"
+    " request was sent / from when it was scheduled; the difference is what waited in the client.",
+    open_loop_columns=(
+        "Workload",
+        "Level",
+        "Arm",
+        "Offered",
+        "Sent",
+        "Completed",
+        "Late sends",
+        "Send delay P50 / P99 / max",
+        "TTFT P95",
+        "E2E P95",
+        "Peak in flight",
+        "Verdict",
+    ),
+    searches=ENGLISH_SEARCHES,
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",
     boundary_columns=(
@@ -226,6 +283,7 @@ ENGLISH = Text(
     plots=Plots(
         level="concurrency",
         rate="requests per second",
+        trace_speed="times the trace's own speed",
         output_throughput="Output throughput (tok/s)",
         ttft="TTFT",
         tpot="TPOT",

@@ -2,7 +2,42 @@
 
 from __future__ import annotations
 
-from raybench.report.text import Page, Plots, Text
+from raybench.report.text import Page, Plots, SearchText, Text
+
+CHINESE_SEARCHES = SearchText(
+    heading="搜索",
+    note="搜索到过的每一档都是一个测量点，有自己的结论。没有有效数值的一档既不算通过也不算不通过。",
+    title="{workload}，{arm}：{question}",
+    slo="满足 {limits} 的最高一档",
+    knee="最高输出吞吐超出不到 {gain} 的最低一档",
+    slo_answers={
+        "found": "{passes}；{fails} 不满足。",
+        "below_minimum": "无：最低档 {fails} 即不满足。",
+        "above_maximum": "{passes}，即最高档：搜索范围未触顶。",
+        "probes_used_up": "最高满足 {passes}，最低不满足 {fails}：探测次数已用完。",
+        "void_probes": "最高满足 {passes}，最低不满足 {fails}：其余各档没有有效数值。",
+        "skipped": "未搜索：目标容不下最低档。",
+        "unfinished": "未完成。最高满足 {passes}，最低不满足 {fails}。",
+    },
+    knee_answers={
+        "found": "{fails}；到 {passes} 吞吐仍在增长。",
+        "below_minimum": "最低档 {fails} 已饱和。",
+        "above_maximum": "无：最高档 {passes} 吞吐仍在增长。",
+        "probes_used_up": "{fails} 已饱和，{passes} 尚未：探测次数已用完。",
+        "void_probes": "{fails} 已饱和，{passes} 尚未：其余各档没有有效数值。",
+        "skipped": "未搜索：目标容不下最低档。",
+        "unfinished": "未完成。{fails} 已饱和，{passes} 尚未。",
+    },
+    goodput="该档 goodput：{n} 个请求中 {good} 个各自满足限值，{rate} 请求/s（{interval}），输出 {tokens} tok/s。",
+    interval="95 % 区间 {low} 至 {high}",
+    no_interval="样本太少，不给区间",
+    bounded="只搜索到 {level}：{reason}。",
+    columns=("档位", "结论", "结果", "原因"),
+    goodput_column="Goodput（请求/s）",
+    slo_sides={True: "满足", False: "不满足", None: "—"},
+    knee_sides={True: "仍在增长", False: "已饱和", None: "—"},
+    not_known="{metric} 未知",
+)
 
 CHINESE = Text(
     language="zh",
@@ -98,7 +133,7 @@ CHINESE = Text(
     protocol_flush="每次加压前清空前缀缓存并核对返回；预热前后均等待引擎空闲。",
     protocol_no_flush="未清空前缀缓存：冷缓存由全新文本与命中率核验保证。",
     protocol_load="闭环：保持并发 C，直到没有未发送的请求；流式；token 数以服务端为准。",
-    protocol_open="开环：请求按预先排定的时刻发送，不等待先前请求的结果。",
+    protocol_open_loop="开环：请求按预先排定的时刻发送，不等待先前请求的结果。",
     protocol_of="运行 {run_id}",
     rejected="不计入的尝试：",
     interrupted="在得出结论前中断",
@@ -114,6 +149,24 @@ CHINESE = Text(
     results_note="n：给出 TTFT 的请求数；n < 20 时 P95 即最大值。",
     result_columns=("并发", "方案", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "结论"),
     level_column="并发 / 速率",
+    open_loop="开环",
+    open_loop_note="速率为每秒请求数：排定 / 实发 / 完成。"
+    "P95 延迟分别自实际发送与自排定时刻起算；两者之差为客户端内的等待。",
+    open_loop_columns=(
+        "场景",
+        "档位",
+        "方案",
+        "排定",
+        "实发",
+        "完成",
+        "迟发",
+        "发送延迟 P50 / P99 / max",
+        "TTFT P95",
+        "E2E P95",
+        "在飞峰值",
+        "结论",
+    ),
+    searches=CHINESE_SEARCHES,
     boundary="上下文边界",
     boundary_note="输出 1 个 token：只验证容量与 prefill。",
     boundary_columns=("输入长度", "方案", "已完成并发", "Input TPS（最低并发）", "TTFT P95（最高并发）", "未完成"),
@@ -207,6 +260,7 @@ CHINESE = Text(
     plots=Plots(
         level="并发",
         rate="每秒请求数",
+        trace_speed="相对 trace 原速的倍数",
         output_throughput="输出吞吐（tok/s）",
         ttft="TTFT",
         tpot="TPOT",

@@ -132,6 +132,7 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "percentile_method": PERCENTILE_METHOD,
         "summary": counts_line(source, text),
         "points": source.points,
+        "searches": list(source.searches),
         "facts": {arm: known.facts for arm, known in source.by_arm.items()},
         "gpus": {arm: known.gpus for arm, known in source.by_arm.items()},
         "limits": {arm: known.limits for arm, known in source.by_arm.items()},

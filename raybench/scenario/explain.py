@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from raybench.errors import ConfigProblem
 from raybench.scenario.fields import Shape, children, describe, models_below
-from raybench.scenario.schema import Misfit, parse_tokens
+from raybench.scenario.values import Misfit, parse_tokens
 from raybench.scenario.yamltext import Document, KeyPath, format_path
 
 _MESSAGES = {
@@ -160,7 +160,8 @@ def _missing_key(spot: _Spot, document: Document) -> ConfigProblem:
 
 def _wrong_value(error: ErrorDetails, spot: _Spot, document: Document) -> ConfigProblem:
     kind, path = error["type"], spot.path
-    raw = document.raw.get(path)
+    is_key = bool(path) and spot.value == path[-1]
+    raw = str(spot.value) if is_key else document.raw.get(path)
     allowed = describe(spot.shape) if spot.shape is not None else None
     way_out = None
     if kind == "value_error":

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raybench.scenario.schema import Words
+from raybench.scenario.values import Words
 
 _BASIC_WORDS = {
     bool: "true or false",

@@ -54,17 +54,20 @@ def active_limit(limits: Limits, input_tokens: int, output_tokens: int) -> int |
     return min(limits.max_running_requests, limits.kv_pool_tokens // one)
 
 
-def queueing(limits: Limits, workload: Workload, concurrency: int) -> bool | None:
+def queueing(limits: Limits, workload: Workload, concurrency: int | None) -> bool | None:
     """Whether this concurrency must queue inside the engine, so that its TTFT holds the wait.
 
     One known bound that is exceeded settles it; None when no known bound is and the other is not known.
+    An open loop (no concurrency) queues or not by how fast the engine answers: None.
     """
+    if concurrency is None:
+        return None
     if _exceeded_bound(limits, workload, concurrency) is not None:
         return True
     return None if active_limit(limits, workload.input_tokens, workload.output_tokens) is None else False
 
 
-def structural_skip(limits: Limits, workload: Workload, concurrency: int) -> str | None:
+def structural_skip(limits: Limits, workload: Workload, concurrency: int | None) -> str | None:
     """Why the target cannot hold this point, with the arithmetic; None when nothing known forbids it."""
     size_in, size_out = workload.input_tokens, workload.output_tokens
     context, longest, pool = limits.context_tokens, limits.max_input_tokens, limits.kv_pool_tokens
@@ -77,7 +80,7 @@ def structural_skip(limits: Limits, workload: Workload, concurrency: int) -> str
         reserved = limits.reserved_tokens_per_request
         terms = f"{size_in} input + {size_out} output" + (f" + {reserved} reserved" if reserved else "")
         return f"KV pool: one request takes {terms} = {one} > {pool} tokens"
-    if workload.over_active_limit == "skip":
+    if workload.over_active_limit == "skip" and concurrency is not None:
         bound = _exceeded_bound(limits, workload, concurrency)
         return None if bound is None else f"active limit: concurrency {concurrency} > {bound}"
     return None

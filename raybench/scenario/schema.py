@@ -4,103 +4,37 @@ Everything is a frozen, strict pydantic model; unknown keys are refused. Reading
 pydantic's complaints into `ConfigError` is in `scenario/load.py`; making points is in
 `scenario/plan.py`. Nothing edits a Scenario after it was read.
 
-Units stand last in the names: `_s` seconds, `_tokens`, `_bytes`. Token sizes may be written
-`16k` (= 16 x 1024 = 16384) or `1m` (= 1024 x 1024), as serving people do.
+What single values may be is in `scenario/values.py`. Units stand last in the names: `_s` seconds,
+`_tokens`, `_bytes`. Token sizes may be written `16k` (= 16 x 1024 = 16384) or `1m` (= 1024 x 1024), as
+serving people do.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-_SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+from raybench.scenario.arrivals import Arrivals, TraceReplay
+from raybench.scenario.levels import Level
+from raybench.scenario.search_block import SearchBlock
+from raybench.scenario.values import (
+    Count,
+    Headers,
+    Misfit,
+    Model,
+    Name,
+    Positive,
+    Seconds,
+    Tokens,
+    Url,
+    VariableName,
+    refuse_repeats,
+)
 
-
-def parse_tokens(value: object) -> object:
-    """`16k` -> 16384, `1m` -> 1048576; anything else is left for the strict integer check."""
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        return int(match[1]) * (1024 if match[2] in "kK" else 1024 * 1024)
-    return value
-
-
-@dataclass(frozen=True)
-class Words:
-    """What may stand in a field, said for people: errors and docs/SCENARIOS.md show it, not a pattern."""
-
-    text: str
-
-
-class Misfit(ValueError):
-    """Two places of a file do not fit together; `path` leads from the model that noticed to the wrong one."""
-
-    def __init__(self, message: str, *path: str | int) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-def refuse_credentials(headers: dict[str, str]) -> dict[str, str]:
-    """Headers are written into the manifest, so the credentials that have a place elsewhere are refused."""
-    for name in headers:
-        if name.lower() in ("authorization", "proxy-authorization", "cookie"):
-            raise ValueError(
-                f"the header {name} carries a credential, and headers are written into the run directory: "
-                "put the key into an environment variable and give the variable's name instead"
-            )
-    return headers
-
-
-def check_header_text(headers: dict[str, str]) -> dict[str, str]:
-    """Names and values as RFC 9110, section 5, has them, so that none ends its line; no framing of one's own."""
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not a header's name: letters, digits and `-` make one")
-        if not (value.isascii() and value.isprintable()):
-            raise ValueError(f"the value of the header {name} may hold printable ASCII only, no line end")
-        if name.lower() in ("content-length", "transfer-encoding"):
-            raise ValueError(f"the header {name} is made for each request and cannot be given")
-    return headers
-
-
-def refuse_repeats(levels: list[int]) -> list[int]:
-    """A level that is listed twice would make two points of one name."""
-    if len(set(levels)) != len(levels):
-        raise ValueError("a concurrency is listed twice")
-    return levels
-
-
-Tokens = Annotated[
-    int,
-    BeforeValidator(parse_tokens),
-    Field(ge=1),
-    Words("a token count from 1: 16384, 16k (x 1024) or 1m (x 1024 x 1024)"),
-]
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Name = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"),
-    Words("a name of 1 to 64 letters, digits and `_ . + -`, beginning with a letter or a digit"),
-]
-Url = Annotated[
-    str,
-    Field(pattern=r"^https?://[^\s/@]+(/\S*)?$"),
-    Words("an address such as http://host:30000 (no user name or password in it)"),
-]
-VariableName = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
-]
-Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
 Route = Literal["generate", "completions", "chat"]
 SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
 class Limits(Model):
@@ -115,13 +49,18 @@ class Limits(Model):
 
 
 class SimFaults(Model):
-    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself."""
+    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself.
+
+    pace_spread: the slowest request gets a token only at each n-th step; the paces between 1 and n are drawn
+    by the text, with small ones as likely as large ones by ratio.
+    """
 
     host_tier: bool = False
     preload_corpus: bool = False
     always_hit: bool = False
     flush_refusals: Annotated[int, Field(ge=0)] = 0
     flush_refused: bool = False
+    pace_spread: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
 class Sim(Model):
@@ -185,8 +124,11 @@ class RequestCount(Model):
 
 
 class Workload(Model):
-    """One input length -> output length, under a list of concurrencies (closed loop).
+    """One input length -> output length, under a list of levels of one kind.
 
+    concurrency: a closed loop. rate_per_s: an open loop, whose requests are due as `arrivals` says, for
+    `duration_s` or as many as `requests`. trace: an open loop that replays a file; the two lengths are then the
+    longest that may occur, and those of entries without one. search: levels come into being one after another.
     over_active_limit: `queue` keeps a concurrency above the active limit as a queueing point,
     `skip` makes it a structural skip (context-boundary rows).
     arms: names of the arms that run it; empty means all.
@@ -195,8 +137,13 @@ class Workload(Model):
     name: Name
     input_tokens: Tokens
     output_tokens: Tokens
-    concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)]
-    requests: RequestCount | Count = RequestCount()
+    concurrency: Annotated[list[Count], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
+    rate_per_s: Annotated[list[Positive], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
+    trace: TraceReplay | None = None
+    search: SearchBlock | None = None
+    requests: RequestCount | Count | None = None
+    duration_s: Seconds | None = None
+    arrivals: Arrivals | None = None
     over_active_limit: Literal["queue", "skip"] = "queue"
     ignore_eos: bool = True
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -205,18 +152,96 @@ class Workload(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _concurrency_can_be_reached(self) -> Workload:
-        for level in self.concurrency:
-            count = self.request_count(level)
-            if count < level:
-                raise Misfit(f"{count} requests can never be {level} at once: ask for more", "requests")
+    def _one_kind_of_level(self) -> Workload:
+        kinds = ("concurrency", "rate_per_s", "trace", "search")
+        given = [name for name in kinds if getattr(self, name) is not None]
+        if len(given) != 1:
+            had = " and ".join(given) or "none"
+            named = "exactly one of `concurrency`, `rate_per_s`, `trace` and `search`"
+            raise ValueError(f"{named} is needed; there is {had}")
         return self
 
-    def request_count(self, concurrency: int) -> int:
-        """How many requests the point at this concurrency sends."""
-        if isinstance(self.requests, int):
-            return self.requests
-        return max(self.requests.minimum, self.requests.per_concurrency * concurrency, 1)
+    @model_validator(mode="after")
+    def _concurrency_can_be_reached(self) -> Workload:
+        for level in self.outermost_levels if self.closed_loop else []:
+            count, concurrency = self.request_count(level), level.concurrency or 0
+            if count < concurrency:
+                raise Misfit(f"{count} requests can never be {concurrency} at once: ask for more", "requests")
+        return self
+
+    @model_validator(mode="after")
+    def _open_loop_fits(self) -> Workload:
+        """What belongs to one kind of level only stands with it."""
+        if not self.has_rates:
+            for name in ("duration_s", "arrivals"):
+                if getattr(self, name) is not None:
+                    raise Misfit("belongs to a workload with `rate_per_s`", name)
+        if self.closed_loop:
+            return self
+        if self.over_active_limit != "queue":
+            raise Misfit("belongs to a workload with `concurrency`", "over_active_limit")
+        if isinstance(self.requests, RequestCount):
+            raise Misfit("depends on the concurrency, which an open loop has none of: give a number", "requests")
+        if self.trace is not None and self.requests is None:
+            raise Misfit("a trace needs it: how many of its entries are sent", "requests")
+        if self.has_rates and (self.requests is None) == (self.duration_s is None):
+            raise Misfit("a rate needs exactly one of `duration_s` and `requests`", "duration_s")
+        return self
+
+    @model_validator(mode="after")
+    def _search_can_be_judged(self) -> Workload:
+        for metric in (self.search and self.search.slo) or {}:
+            if not self.stream and not metric.startswith(("e2e_", "failure_share")):
+                raise Misfit(f"`{metric}` of the search is not known without a stream", "stream")
+            if self.output_tokens == 1 and metric.startswith("tpot_ms"):
+                raise Misfit(f"`{metric}` of the search is not defined for one output token", "output_tokens")
+        return self
+
+    @property
+    def levels(self) -> list[Level]:
+        """Those listed, in the order of the file; none of a search."""
+        if self.rate_per_s is not None:
+            return [Level(rate_per_s=rate) for rate in self.rate_per_s]
+        if self.trace is not None:
+            return [Level(trace_speed=speed) for speed in self.trace.speeds]
+        return [Level(concurrency) for concurrency in self.concurrency or ()]
+
+    @property
+    def outermost_levels(self) -> list[Level]:
+        """Those listed, or the lowest and the highest that the search may try."""
+        if self.search is None:
+            return self.levels
+        return [self.search.question.level(bound) for bound in (self.search.minimum, self.search.maximum)]
+
+    @property
+    def closed_loop(self) -> bool:
+        return self.concurrency is not None or (self.search is not None and self.search.over == "concurrency")
+
+    @property
+    def has_rates(self) -> bool:
+        """Whether its levels are rates of an open loop."""
+        return self.rate_per_s is not None or (self.search is not None and self.search.over == "rate_per_s")
+
+    @property
+    def effective_requests(self) -> RequestCount | int | None:
+        """`requests` with the default of a closed loop; None where `duration_s` says how many."""
+        return RequestCount() if self.requests is None and self.closed_loop else self.requests
+
+    @property
+    def effective_arrivals(self) -> Arrivals | None:
+        """`arrivals` with its default; None where the arrivals of a rate are not asked for."""
+        return Arrivals() if self.arrivals is None and self.has_rates else self.arrivals
+
+    def request_count(self, level: Level) -> int:
+        """How many requests the point at this level sends."""
+        count = self.effective_requests
+        if isinstance(count, int):
+            return count
+        if isinstance(count, RequestCount):
+            return max(count.minimum, count.per_concurrency * (level.concurrency or 0), 1)
+        arrivals = self.effective_arrivals
+        assert arrivals is not None and self.duration_s is not None and level.rate_per_s is not None
+        return max(1, round(arrivals.requests_by(self.duration_s, level.rate_per_s)))
 
 
 class SyntheticCorpus(Model):
@@ -252,6 +277,7 @@ class Guards(Model):
     hit_rate_max: Annotated[float, Field(ge=0, le=1)] = 0.01
     success_rate_min: Annotated[float, Field(ge=0, le=1)] = 1.0
     in_flight_share_min: Annotated[float, Field(ge=0, le=1)] = 0.0
+    late_share_max: Annotated[float, Field(ge=0, le=1)] = 0.1
     attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
     on_void: Literal["stop", "next"] = "stop"
     flush: bool = True
@@ -359,6 +385,18 @@ class Scenario(Model):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
                     raise Misfit(f"no such arm: the scenario has {arms}", "workloads", index, "arms", place)
+        return self
+
+    @model_validator(mode="after")
+    def _failing_requests_are_seen(self) -> Scenario:
+        for index, workload in enumerate(self.workloads):
+            limit = ((workload.search and workload.search.slo) or {}).get("failure_share")
+            if limit is not None and 1 - self.guards.success_rate_min <= limit:
+                raise Misfit(
+                    f"a level never fails by it: guards.success_rate_min {self.guards.success_rate_min:g} voids a"
+                    " point with more failed requests than that; lower success_rate_min, or leave the limit out",
+                    *("workloads", index, "search", "slo", "failure_share"),
+                )
         return self
 
     def prewarm_requests_of(self, workload: Workload) -> int:

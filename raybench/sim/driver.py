@@ -26,7 +26,10 @@ ARRIVALS_MAX = 100_000
 
 @dataclass(slots=True)
 class Arrival:
-    """The truth about one request of a client. first_page: a hash of the ids of its first page."""
+    """The truth about one request of a client. first_page: a hash of the ids of its first page.
+
+    end_unix_s: when the engine let go of it, just before the client could know; None while it is inside.
+    """
 
     rid: str
     unix_s: float
@@ -36,6 +39,7 @@ class Arrival:
     cached_tokens: int = 0
     retractions: int = 0
     finish: str | None = None
+    end_unix_s: float | None = None
 
 
 class Driver:
@@ -95,6 +99,8 @@ class Driver:
         arrival.cached_tokens = request.cached
         arrival.retractions = request.retractions
         arrival.finish = request.finish.kind
+        if arrival.end_unix_s is None:
+            arrival.end_unix_s = self.clock.unix(self.clock.now())
 
     def idle(self) -> bool:
         """Whether a flush would be carried out now."""
@@ -124,6 +130,10 @@ class Driver:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
     def _wake(self, requests: list[Request]) -> None:
+        now_unix_s = self.clock.unix(self.clock.now())
         for request in requests:
             if request.rid in self._streams:
-                self._streams[request.rid][0].set()
+                news, arrival = self._streams[request.rid]
+                if request.finish is not None:
+                    arrival.end_unix_s = now_unix_s
+                news.set()

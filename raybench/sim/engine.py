@@ -134,6 +134,7 @@ class Engine:
         request.held_pages = self.faults.held_tokens(request.prompt) // self.profile.page_tokens
         text = np.ascontiguousarray(request.prompt, dtype=np.uint32).tobytes()
         request.ring_start = request.chance_state = zlib.crc32(text, self._seed & 0xFFFFFFFF)
+        request.pace = self.faults.pace(request.ring_start / 2**32)
         self.queue.waiting.append(request)
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
 
@@ -273,6 +274,9 @@ class Engine:
         tokens = verified = 0
         for request in batch:
             if request.finish is not None:
+                continue
+            request.steps += 1
+            if request.steps % request.pace:
                 continue
             count = 1
             if self._acceptance is not None:

@@ -41,6 +41,10 @@ class Faults:
             return True
         return False
 
+    def pace(self, chance: float) -> int:
+        """A request gets a token at each n-th decode step. chance: its own, in [0, 1). Asked once a request."""
+        return round(float(self._faults.pace_spread**chance))
+
     def held_tokens(self, prompt: NDArray[np.uint32]) -> int:
         """How many leading tokens a tier holds that no flush clears. Asked once a request, on its arrival."""
         if self._faults.always_hit:

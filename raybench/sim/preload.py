@@ -17,7 +17,8 @@ from pydantic import Field
 
 from raybench.corpus.tokens import load_corpus
 from raybench.corpus.windows import FIRST_PAGE_TOKENS, STRIDE_TOKENS, candidate_pages, hash_pages
-from raybench.scenario.schema import Corpus, Model
+from raybench.scenario.schema import Corpus
+from raybench.scenario.values import Model
 
 
 class PreloadSpec(Model):

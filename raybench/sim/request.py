@@ -23,7 +23,8 @@ class Request:
 
     prefilled: tokens of `target` whose KV exists; `target` is the prompt, plus the output so far after a
     retraction. private_pages: pages held outside the prefix tree; locked_pages: leading pages held in it.
-    cached_device / cached_host: prompt tokens found in the cache at the first admission.
+    cached_device / cached_host: prompt tokens found in the cache at the first admission. pace: it gets a
+    token at each n-th of the decode steps that it is part of, of which there were `steps`.
     """
 
     rid: str
@@ -38,6 +39,8 @@ class Request:
     held_pages: int = 0
     ring_start: int = 0
     chance_state: int = 0
+    pace: int = 1
+    steps: int = 0
     target: int = 0
     prefilled: int = 0
     private_pages: int = 0

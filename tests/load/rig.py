@@ -16,7 +16,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
 from raybench.load.client import Client, make_client
 from raybench.load.exchange import Exchange, record
-from raybench.load.leases import split_slots
+from raybench.load.leases import Returned, split_slots
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.host import WorkerHealth
@@ -113,7 +113,7 @@ class Fleet:
     async def carry_out(self, whole: Order, concurrency: int) -> list[WorkerSummary]:
         """`whole` spread over the workers; `slots` and the like are set here."""
         slots = dict(zip(self.names, split_slots(concurrency, self.workers), strict=True))
-        self.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots)
+        self.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots, self.recall)
         try:
             for name, share in slots.items():
                 await self.members[name].arm(replace(whole, slots=share))
@@ -122,6 +122,10 @@ class Fleet:
             return list(await asyncio.gather(*runs))
         finally:
             self.desk.close()
+
+    async def recall(self, worker: str, *what: Any) -> Returned | None:
+        """`protocol.fleet.LoadFleet.recall`."""
+        return await self.members[worker].recall(*what)
 
     def part(self, worker: str, attempt: int = 1, point_id: str = POINT) -> Part:
         return read_part(self.run.part(point_id, attempt, worker))

@@ -209,7 +209,7 @@ def test_idle_connections_that_the_server_closed_are_not_used(run: Run[None]) ->
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_a_connection_that_breaks_under_its_first_request_is_not_tried_again(run: Run[None], how: str) -> None:
-    """Opened ahead or not: it was not idle after an answer."""
+    """Opened just before or not: it was not idle."""
 
     async def scene() -> None:
         async def script(_asked: Asked, wire: Wire) -> None:
@@ -227,6 +227,33 @@ def test_a_connection_that_breaks_under_its_first_request_is_not_tried_again(run
             ("disconnected", error_class, 1)
         ] * 4
         assert server.arrivals == 4
+
+    run(scene())
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_o_n4_a_connection_that_idled_since_it_was_opened_is_tried_again_once_on_a_new_one(
+    run: Run[None], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open loop opens some seconds ahead, and servers close what idles for so long."""
+    monkeypatch.setattr("raybench.load.wire_client.IDLE_S", 0.0)
+
+    async def scene() -> None:
+        async def script(asked: Asked, wire: Wire) -> None:
+            if asked.connection <= 2:
+                (wire.close if how == "close" else wire.reset)()
+            else:
+                await answer_all(asked, wire)
+
+        async with FaultServer(script) as server:
+            one = order(server.url, requests=2)
+            client = client_of(one)
+            await client.open(2)
+            await until(lambda: server.connections == 2)
+            rows = [row for _, row in await asyncio.gather(*(send(client, one, ticket) for ticket in range(2)))]
+            await client.close()
+        assert [(row["outcome"], row["tries"]) for row in rows] == [("ok", 2)] * 2
+        assert (server.arrivals, server.connections) == (4, 4)
 
     run(scene())
 

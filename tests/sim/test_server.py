@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import psutil
 import pytest
 
+from raybench.analysis.in_flight import in_flight
 from raybench.corpus.tokens import load_corpus
 from raybench.scenario.schema import Corpus, Sim, SimFaults, SyntheticCorpus
 
@@ -138,6 +140,8 @@ def test_o_l1_the_server_knows_how_many_were_in_flight_and_what_arrived() -> Non
         state = talk(url, load)
     assert state["in_flight_max"] == 45
     assert state["running_max"] == 16
+    begin, end = (np.array([one[key] for one in state["arrivals"]]) * 1e9 for key in ("unix_s", "end_unix_s"))
+    assert in_flight(begin.astype(np.int64), end.astype(np.int64)).peak == 45
     assert sorted(arrival["rid"] for arrival in state["arrivals"]) == [f"r{n:03d}" for n in range(90)]
     assert len({arrival["first_page"] for arrival in state["arrivals"]}) == 90
     assert {(a["output_tokens"], a["cached_tokens"], a["finish"]) for a in state["arrivals"]} == {(8, 0, "length")}

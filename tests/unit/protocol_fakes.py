@@ -1,14 +1,14 @@
 """A serving engine, a fleet and a target host made of plain objects, on a clock that a test owns.
 
 The engine keeps text in a device cache that a flush empties, and optionally in a host tier that none
-does. The fleet leases tickets from the real desk and writes real part files through it, one second a
+does. The fleet leases tickets from the real desk and writes real part files through it, one service time a
 request, so that everything behind the sockets is what a run uses.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,21 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
+from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
-from raybench.protocol.coordinator import Coordinator, History, Outcome
+from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult
+from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
-from raybench.scenario.load import parse_scenario
+from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
@@ -76,18 +79,27 @@ class FakeEngine:
     instance: str | None = "pid-1"
     context_tokens: int | None = None
     max_running_requests: int | None = None
+    ttft_s: Callable[[int], float] = lambda streams: 0.5  # of so many streams at once
+    service_s: Callable[[int], float] = lambda streams: 1.0
+    hits_at: set[int] = field(default_factory=set)  # with so many streams, everything is a hit
     name: str = "sglang"
     prompts: list[tuple[int, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.device: set[tuple[int, ...]] = set()
         self.host: set[tuple[int, ...]] = set()
+        self.streams = 0
         self.counters = dict.fromkeys(Counters.__dataclass_fields__, 0.0)
 
     def serve(self, prompt: tuple[int, ...], output_tokens: int) -> int:
         """One request; how many of its tokens came from a cache."""
         self.prompts.append(prompt)
-        known = self.always_hit or prompt in self.device or (self.host_tier and prompt in self.host)
+        known = (
+            self.always_hit
+            or self.streams in self.hits_at
+            or prompt in self.device
+            or (self.host_tier and prompt in self.host)
+        )
         self.device.add(prompt)
         self.host.add(prompt)
         cached = len(prompt) - 1 if known else 0
@@ -154,7 +166,7 @@ class FakeControl:
 
 @dataclass
 class FakeFleet:
-    """`protocol.fleet.LoadFleet`. `lose_in`: (load of the run, worker): it dies after its first lease."""
+    """`protocol.fleet.LoadFleet`. `lose_in`: (load of the run, worker): it dies after its first second."""
 
     engine: FakeEngine
     desk: OrderDesk
@@ -163,12 +175,16 @@ class FakeFleet:
     names: list[str]
     lose_in: tuple[int, str] | None = None
     hang_in: int | None = None
+    late_ns: int = 0
     executed: list[tuple[str, dict[str, int]]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     cancelled: int = 0
 
     def __post_init__(self) -> None:
         self._lost: set[str] = set()
+        self._scheduled: set[str] = set()
         self._loads = 0
+        self._queues: dict[str, TicketQueue] = {}
         self.hanging = asyncio.Event()
 
     @property
@@ -186,6 +202,11 @@ class FakeFleet:
     async def offsets(self) -> dict[str, ClockOffset]:
         return {name: NO_OFFSET for name in self.names if name not in self._lost}
 
+    async def recall(
+        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
+    ) -> Returned | None:
+        return self._queues[worker].give_back(recall)
+
     async def cancel(self) -> None:
         self.cancelled += 1
 
@@ -194,42 +215,62 @@ class FakeFleet:
     ) -> FleetResult:
         phase = next(iter(orders.values())).phase
         self.engine.log.append(phase)
+        self.engine.streams = sum(order.slots for order in orders.values())
         self.executed.append((phase, {name: order.slots for name, order in orders.items()}))
+        self.orders += orders.values()
         self._loads += phase == "load"
         if phase == "load" and self._loads == self.hang_in:
             self.hanging.set()
             await asyncio.Event().wait()
         await self.clock.sleep(start_lead_s)
+        self._scheduled = set()
         start = self.clock.unix_ns()
         loser = self.lose_in[1] if phase == "load" and self.lose_in and self.lose_in[0] == self._loads else None
         rows: dict[str, list[dict[str, object]]] = {name: [] for name in orders}
+        self._queues = {name: TicketQueue(order.slots) for name, order in orders.items()}
         working = True
         while working:
             working = False
             for name, order in orders.items():
                 if name == loser and rows[name]:
                     continue
-                tickets = await self._lease(name, order)
-                rows[name] += [self._row(name, order, ticket) for ticket in tickets]
-                working |= bool(tickets)
-            await self.clock.sleep(1.0 if working else 0.0)
+                sent = await self._one_round(name, order)
+                rows[name] += [self._row(name, order, ticket) for ticket in sent]
+                working |= bool(sent)
+            await self.clock.sleep(self.engine.service_s(self.engine.streams) if working else 0.0)
         summaries = [await self._store(name, orders[name], rows[name], lost=name == loser) for name in orders]
         lost = {} if loser is None else {loser: "its process is gone"}
         self._lost |= set(lost)
         return FleetResult(start, self.clock.unix_ns(), tuple(s for s in summaries if s is not None), lost)
 
-    async def _lease(self, name: str, order: Order) -> list[int]:
-        if not order.slots:
-            return []
-        return await self.desk.lease(name, order.point_id, order.attempt, order.phase, order.slots)
+    async def _one_round(self, name: str, order: Order) -> list[int]:
+        """A ticket for each slot as far as there are any, or the whole schedule, sent and answered."""
+        if order.sends is not None:
+            first = name not in self._scheduled
+            self._scheduled.add(name)
+            return order.sends.tickets.tolist() if first else []
+        queue, free = self._queues[name], self._queues[name].free_slots
+        if free and not queue.drained:
+            where = (name, order.point_id, order.attempt, order.phase)
+            queue.answered(await self.desk.lease(*where, free, queue.settled), free)
+        sent = [queue.take() for _ in range(min(order.slots, len(queue)))]
+        for _ in sent:
+            queue.slot_ended()
+        return sent
 
     def _row(self, name: str, order: Order, ticket: int) -> dict[str, object]:
-        """Sent now, answered in a second."""
+        """Sent now, or when it is due, and answered when the engine's service time is over."""
+        shape = order.shape_of(ticket)
         start = int(order.windows[ticket])
-        end = start + order.shape.input_tokens
+        end = start + shape.input_tokens
         prompt = tuple(self.corpus.ids[start:end].tolist())
-        cached = self.engine.serve(prompt, order.shape.output_tokens)
+        cached = self.engine.serve(prompt, shape.output_tokens)
         now = self.clock.monotonic_ns()
+        scheduled = None
+        if order.sends is not None:
+            now += int(order.sends.due_ns[order.sends.tickets.tolist().index(ticket)])
+            scheduled = now - self.late_ns
+        ended = now + round(self.engine.service_s(self.engine.streams) * NS_PER_S)
         return {
             "point_id": order.point_id,
             "attempt": order.attempt,
@@ -240,16 +281,18 @@ class FakeFleet:
             "window_start": start,
             "window_end": end,
             "tries": 1,
+            "scheduled_ns": scheduled,
             "asked_ns": now,
+            "connected_ns": now,
             "sent_ns": now,
-            "first_token_ns": now + NS_PER_S // 2,
-            "last_token_ns": now + NS_PER_S,
-            "end_ns": now + NS_PER_S,
+            "first_token_ns": now + round(self.engine.ttft_s(self.engine.streams) * NS_PER_S),
+            "last_token_ns": ended,
+            "end_ns": ended,
             "outcome": "ok",
-            "input_tokens_asked": order.shape.input_tokens,
-            "output_tokens_asked": order.shape.output_tokens,
-            "input_tokens": order.shape.input_tokens,
-            "output_tokens": order.shape.output_tokens,
+            "input_tokens_asked": shape.input_tokens,
+            "output_tokens_asked": shape.output_tokens,
+            "input_tokens": shape.input_tokens,
+            "output_tokens": shape.output_tokens,
             "tokens_source": "server",
             "cached_tokens": cached,
         }
@@ -321,13 +364,14 @@ class Stage:
     workers: int = 2
     lose_in: tuple[int, str] | None = None
     hang_in: int | None = None
+    late_ns: int = 0
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.corpus = load_corpus(self.scenario.corpus, self.path)
         self.run = RunDirectory(self.path / "run")
         self.run.create()
-        write_json(self.run.manifest, {"run_id": "test-run"})
+        write_json(self.run.manifest, {"run_id": "test-run", "scenario": effective(self.scenario)})
         self.host = FakeHost()
         self.controls: list[FakeControl] = []
 
@@ -355,7 +399,14 @@ class Stage:
         desk = OrderDesk(self.run, files, self.clock)
         names = [f"w{number:03d}" for number in range(self.workers)]
         self.fleet = FakeFleet(
-            self.engine, desk, self.clock, self.corpus, names, lose_in=self.lose_in, hang_in=self.hang_in
+            self.engine,
+            desk,
+            self.clock,
+            self.corpus,
+            names,
+            lose_in=self.lose_in,
+            hang_in=self.hang_in,
+            late_ns=self.late_ns,
         )
         coordinator = Coordinator(
             scenario=self.scenario,
@@ -364,6 +415,7 @@ class Stage:
             journal=journal,
             history=History.of(earlier),
             corpus=self.corpus,
+            traces=read_traces(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,

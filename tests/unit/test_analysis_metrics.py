@@ -226,3 +226,20 @@ def test_hand_over_gaps_pair_ends_and_sends_without_knowing_the_slots(
     assert len(found) == len(true_gaps)
     assert (found >= 0).all()
     assert sum(found) == pytest.approx(sum(true_gaps))
+
+
+def test_the_offered_rate_of_several_hosts_counts_requests_that_never_left() -> None:
+    """Each host's own stamps begin somewhere else; a request that was not sent is placed by its end."""
+    sent = [request(k, k, k + 0.5, scheduled_ns=ns(k)) for k in range(4)]
+    other = failed(4, 4, 5, "connect_error", "connect_error", scheduled_ns=ns(4), sent_ns=None)
+    rows = [row | {"sent_unix_ns": int(str(row["sent_ns"])) + ns(10**6)} for row in sent]
+    rows = [row | {"end_unix_ns": int(str(row["end_ns"])) + ns(10**6)} for row in rows]
+    moved = {name: int(str(other[name])) - ns(777) for name in ("scheduled_ns", "end_ns", "asked_ns")}
+    rows.append(other | moved | {"sent_unix_ns": None, "end_unix_ns": ns(5 + 10**6)})
+    schema = (
+        table([]).schema.append(pa.field("sent_unix_ns", pa.int64())).append(pa.field("end_unix_ns", pa.int64()))
+    )
+    whole = pa.Table.from_pylist(rows, schema=schema)
+    assert metrics.offered_rate_per_s(whole) == 1.0
+    assert metrics.sent_rate_per_s(whole) == 1.0
+    assert metrics.late_sends(whole) == 1

@@ -328,3 +328,42 @@ def test_report_merge_plan_and_check_load_no_ray(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("with_processes")
 def test_help_loads_nothing_heavy() -> None:
     assert not {"ray", "aiohttp", "pyarrow", "numpy", "pydantic"} & loaded_by(["--help"])
+
+
+# open loops
+
+REPLAY = """
+name: replay
+arms: {a: {url: "http://host:30000"}}
+workloads:
+  - {name: w, input_tokens: 64, output_tokens: 4, trace: {path: t.csv, speeds: [1, 2]}, requests: 2}
+  - {name: r, input_tokens: 64, output_tokens: 4, rate_per_s: [0.5], duration_s: 90}
+corpus: {synthetic: {tokens: 32k}}
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "submit", "run"])
+def test_a_trace_that_cannot_be_replayed_is_refused_before_anything_is_contacted(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:
+    path = tmp_path / "replay.yaml"
+    path.write_text(REPLAY)
+    code, out, err = cli(command, path)
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 't.csv'}: no such trace file" in err
+    (tmp_path / "t.csv").write_text("timestamp_s\n1\n0\n")
+    code, out, err = cli(command, path)
+    assert (code, out) == (2, "")
+    assert f"{tmp_path / 't.csv'}: line 3: comes before the entry above it; try: sort the trace by time" in err
+
+
+def test_plan_says_how_long_each_open_loop_sends(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "replay.yaml"
+    path.write_text(REPLAY)
+    (tmp_path / "t.csv").write_text("timestamp_s\n1\n61\n")
+    code, out, err = cli("plan", path)
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "w ≤ 64 -> 4 trace x1 2 not known sends for 1:00" in lines
+    assert "w ≤ 64 -> 4 trace x2 2 not known sends for 0:30" in lines
+    assert "r 64 -> 4 0.5 req/s 45 not known sends for 1:30" in lines

@@ -1,8 +1,16 @@
 """What a host cannot open is refused before the first request, with the arithmetic."""
 
 import pytest
+from protocol_fakes import TWO, scenario
 
-from raybench.cluster.capacity import OWN_FILES, SPARE_PORTS, Host, refuse_beyond
+from raybench.cluster.capacity import (
+    OWN_FILES,
+    SPARE_PORTS,
+    Host,
+    highest_concurrency,
+    most_streams,
+    refuse_beyond,
+)
 from raybench.deploy.facts import host_facts
 from raybench.errors import ClusterError
 
@@ -32,3 +40,11 @@ def test_the_facts_of_this_host_are_understood() -> None:
     host = Host.of_facts("here", host_facts())
     assert host.local_ports is None or host.local_ports > 1000
     assert host.open_files_max is None or host.open_files_max > 0
+
+
+def test_an_open_loop_may_come_to_all_its_requests_but_is_refused_nothing_for_it() -> None:
+    rate = "\n  - {name: rate, input_tokens: 64, output_tokens: 4, rate_per_s: [1000000], requests: 9000}"
+    both = scenario(TWO + rate)
+    assert (highest_concurrency(both), most_streams(both)) == (3, 9000)
+    assert (highest_concurrency(scenario(TWO)), most_streams(scenario(TWO))) == (3, 3)
+    assert highest_concurrency(scenario(rate)) == 0

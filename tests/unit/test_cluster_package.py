@@ -69,7 +69,7 @@ def test_o_r1_a_corpus_too_large_is_refused_before_it_is_copied(project: Path, f
     ) as caught:
         stage(with_corpus("results/old.arrow"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
     text = str(caught.value)
-    assert "largest: corpus 157,286,400, raybench " in text
+    assert "largest: corpus/old.arrow 157,286,400, raybench " in text
     assert "name it by its absolute path" in text
     assert caught.value.exit_code == EXIT_USAGE
     assert not (folder / "corpus").exists()
@@ -109,3 +109,23 @@ def test_the_staged_scenario_measures_the_same(project: Path, folder: Path) -> N
     given = scenario()
     package = stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
     assert effective(read_staged(folder / package.scenario)) == effective(given)
+
+
+def test_traces_travel_each_in_a_folder_of_its_workload(project: Path, folder: Path) -> None:
+    (project / "a").mkdir()
+    (project / "a" / "t.jsonl").write_text('{"timestamp_s": 0}')
+    (project / "t.jsonl").write_text('{"timestamp_s": 1}')
+    one = "{{name: {}, input_tokens: 64, output_tokens: 4, requests: 1, trace: {{path: {}}}}}"
+    paths = {"first": "t.jsonl", "second": "a/t.jsonl", "third": "/on/the/node.csv"}
+    given = scenario("\n".join("  - " + one.format(name, path) for name, path in paths.items()))
+    package = stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    staged = [workload.trace for workload in read_staged(folder / package.scenario).workloads]
+    named = [trace.path for trace in staged if trace is not None]
+    assert named == ["traces/first/t.jsonl", "traces/second/t.jsonl", "/on/the/node.csv"]
+    assert [(folder / name).read_text()[-2] for name in named[:2]] == ["1", "0"]
+
+
+def test_a_trace_that_is_not_there_is_said_before_anything_is_sent(project: Path, folder: Path) -> None:
+    given = scenario("  - {name: w, input_tokens: 64, output_tokens: 4, requests: 1, trace: {path: none.csv}}")
+    with pytest.raises(ConfigError, match=r"no such trace beside the scenario; got: none\.csv"):
+        stage(given, project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)

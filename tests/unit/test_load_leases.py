@@ -1,17 +1,12 @@
-"""Slots and leases: properties of the book, and of a whole load in a simulation without a clock."""
+"""Slots, the book of leases and the queue of a worker. Whole loads are in test_load_supply.py."""
 
 from __future__ import annotations
-
-import heapq
-import random
-from collections import deque
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.load.leases import BULK_LEAVES_PER_SLOT, LeaseBook, split_slots
+from raybench.load.leases import LeaseBook, Recall, Returned, TicketQueue, split_slots, worth_moving
 
 
 @given(concurrency=st.integers(0, 5000), workers=st.integers(1, 300))
@@ -38,184 +33,163 @@ def test_every_ticket_is_handed_out_once_and_in_order(
     requests: int, slots: list[int], calls: list[tuple[int, int]]
 ) -> None:
     book = LeaseBook(requests, slots)
+    settled = [0] * len(slots)
     given_out: list[int] = []
     everyone = [(worker, 1) for worker in range(len(slots))]
-    for worker, free in [*calls, *everyone * (requests + 1)]:
-        before = book.unsent
-        lease = book.take(worker % len(slots), free)
+    for called, free in [*calls, *everyone * (requests + 1)]:
+        worker = called % len(slots)
+        lease = book.take(worker, free, settled[worker])
+        settled[worker] += len(lease)
         given_out += lease
-        assert before - book.unsent == len(lease)
+        assert book.unsent + book.handed_out == requests
         if book.unsent == 0:
             break
-    assert given_out == list(range(len(given_out)))
-    assert len(given_out) + book.unsent == requests
+    assert given_out == list(range(requests))
 
 
-@given(st.integers(1, 50), st.lists(st.integers(0, 20), min_size=1, max_size=8))
-def test_the_first_lease_fills_the_slots_whoever_comes_first(more: int, slots: list[int]) -> None:
-    """A fast worker that comes again and again takes nothing of what another's slots begin with."""
-    requests = sum(slots) + more
-    book = LeaseBook(requests, slots)
-    greedy = max(range(len(slots)), key=slots.__getitem__)
-    assert len(book.take(greedy)) == slots[greedy]
-    while book.take(greedy, slots[greedy] or 1):
-        pass
-    for worker, share in enumerate(slots):
-        if worker != greedy:
-            assert len(book.take(worker)) == share
-    assert book.unsent == 0
+@given(more=st.integers(0, 50), slots=st.lists(st.integers(0, 20), min_size=1, max_size=8), data=st.data())
+def test_the_first_lease_fills_the_slots_whoever_comes_first(
+    more: int, slots: list[int], data: st.DataObject
+) -> None:
+    """A fast worker that comes again and again takes nothing of what another's slots begin with; what is more
+    than that is shared out ahead, up to one a slot."""
+    book = LeaseBook(sum(slots) + more, slots)
+    order = data.draw(st.permutations(range(len(slots))))
+    greedy, settled = order[0], 0
+    while lease := book.take(greedy, slots[greedy] or 1, settled):
+        settled += len(lease)
+    for worker in order[1:]:
+        assert slots[worker] <= len(book.take(worker, slots[worker], 0)) <= 2 * slots[worker]
+
+
+def test_what_is_left_after_the_slots_is_shared_out_ahead() -> None:
+    book = LeaseBook(14, [4, 4])
+    assert [len(book.take(worker, 4, 0)) for worker in (0, 1)] == [7, 7]
+    book = LeaseBook(1000, [4, 4])
+    assert [len(book.take(worker, 4, 0)) for worker in (0, 1)] == [8, 8]
+
+
+def test_a_later_lease_fills_up_what_is_ahead_and_no_more() -> None:
+    book = LeaseBook(1000, [4, 4])
+    book.take(0, 4, 0)
+    assert book.take(0, 0, 4) == []
+    assert len(book.take(0, 0, 7)) == 3
+
+
+def test_near_the_end_a_lease_takes_a_fair_share_of_the_book() -> None:
+    book = LeaseBook(19, [4, 4])
+    for worker in (0, 1):
+        book.take(worker, 4, 0)
+    assert [book.take(0, 0, 8), book.take(1, 0, 8)] == [[16, 17], [18]]
 
 
 def test_a_worker_with_share_0_gets_nothing_at_first() -> None:
-    assert list(LeaseBook(8, [1, 1, 1, 0]).take(3)) == []
+    assert LeaseBook(8, [1, 1, 1, 0]).take(3, 0, 0) == []
 
 
 def test_fewer_requests_than_slots_are_handed_out_once() -> None:
     book = LeaseBook(3, [2, 2])
-    assert [list(book.take(worker)) for worker in (0, 1, 0, 1)] == [[0, 1], [2], [], []]
+    assert [book.take(worker, 2, 0) for worker in (0, 1, 0, 1)] == [[0, 1], [2], [], []]
 
 
-def test_a_closed_book_hands_out_nothing() -> None:
+def test_a_closed_book_hands_out_nothing_and_recalls_nothing() -> None:
     book = LeaseBook(100, [2, 2])
-    book.take(0)
+    book.take(0, 2, 0)
     book.close()
-    assert [list(book.take(worker)) for worker in (0, 1)] == [[], []]
-    assert book.unsent == 0
+    assert [book.take(worker, 2, 0) for worker in (0, 1)] == [[], []]
+    assert (book.unsent, book.handed_out, book.holders(1, 2)) == (0, 4, [])
 
 
-# A whole load, event by event
+# Recalls
 
 
-@dataclass
-class Worker:
-    """A load worker as the simulation sees it: leased tickets that wait for a slot."""
-
-    number: int
-    slots: int
-    queue: deque[int] = field(default_factory=deque)
-
-
-@dataclass
-class Load:
-    """Runs a load to its end; after each moment looks whether a slot idles while a ticket is unsent."""
-
-    requests: int
-    concurrency: int
-    workers: int
-    seed: int
-    durations: range
-
-    def __post_init__(self) -> None:
-        slots = split_slots(self.concurrency, self.workers)
-        self.book = LeaseBook(self.requests, slots)
-        self.members = [Worker(number, share) for number, share in enumerate(slots) if share]
-        self.random = random.Random(self.seed)
-        # A worker of its own speed, whose requests differ as well, all within `durations`.
-        self.ends: list[tuple[int, int]] = []
-        self.started: list[int] = []
-        self.calls = 0
-
-    def run(self) -> None:
-        for worker in self.random.sample(self.members, len(self.members)):
-            self._fill(worker, worker.slots)
-        assert len(self.ends) == min(self.concurrency, self.requests)
-        while self.ends:
-            self._look()
-            now = self.ends[0][0]
-            free = [0] * self.workers
-            while self.ends and self.ends[0][0] == now:
-                free[heapq.heappop(self.ends)[1]] += 1
-            for worker in self.random.sample(self.members, len(self.members)):
-                if free[worker.number]:
-                    self._fill(worker, free[worker.number], now)
-        assert sorted(self.started) == list(range(self.requests))
-
-    def _fill(self, worker: Worker, free: int, now: int = 0) -> None:
-        """What `load.worker` does with free slots: own tickets first, then one lease for the rest."""
-        while free:
-            if not worker.queue:
-                self.calls += 1
-                worker.queue.extend(self.book.take(worker.number, free))
-            if not worker.queue:
-                return
-            self.started.append(worker.queue.popleft())
-            heapq.heappush(self.ends, (now + self._duration(worker), worker.number))
-            free -= 1
-
-    def _duration(self, worker: Worker) -> int:
-        least, most = self.durations[0], self.durations[-1]
-        slowness = random.Random(self.seed + worker.number).choice((least, least, most, (least + most) // 2))
-        return self.random.choice((slowness, self.random.randint(least, most)))
-
-    def _look(self) -> None:
-        in_flight = len(self.ends)
-        assert in_flight <= self.concurrency
-        assert in_flight == self.concurrency or len(self.started) == self.requests, (
-            f"{in_flight} of {self.concurrency} in flight, {self.requests - len(self.started)} unsent"
-        )
-
-
-loads = st.tuples(st.integers(1, 24), st.integers(1, 7), st.integers(0, 2**32))
-
-
-@given(load=loads, per_slot=st.integers(1, 60))
-def test_no_slot_idles_while_a_ticket_is_unsent_if_requests_differ_fourteen_fold(
-    load: tuple[int, int, int], per_slot: int
+@given(held=st.integers(0, 100), free=st.integers(0, 100), ahead=st.integers(0, 100))
+def test_a_recall_moves_what_free_slots_need_and_else_never_turns_the_tables(
+    held: int, free: int, ahead: int
 ) -> None:
-    """The promise of BULK_LEAVES_PER_SLOT: slowest to fastest below 15."""
-    concurrency, workers, seed = load
-    extra = seed % concurrency
-    least = 100
-    most = least * (BULK_LEAVES_PER_SLOT - 1) - 1
-    Load(concurrency * per_slot + extra, concurrency, workers, seed, range(least, most + 1)).run()
+    moved = worth_moving(held, Recall(0, free, ahead))
+    assert min(held, free) <= moved <= held
+    if moved > free:
+        assert ahead + moved <= held - moved
 
 
-@given(load=loads, per_slot=st.integers(1, BULK_LEAVES_PER_SLOT + 1))
-def test_short_points_are_exact_however_much_requests_differ(load: tuple[int, int, int], per_slot: int) -> None:
-    """Up to 17 requests a slot no bulk is ever leased."""
-    concurrency, workers, seed = load
-    Load(concurrency * per_slot, concurrency, workers, seed, range(1, 100_000)).run()
+def dealt(requests: int, slots: list[int]) -> tuple[LeaseBook, list[TicketQueue]]:
+    """A book that is empty, as it knows its workers after the first leases and starts."""
+    book, queues = LeaseBook(requests, slots), [TicketQueue(share) for share in slots]
+    for worker, queue in enumerate(queues):
+        queue.answered(book.take(worker, slots[worker], 0), slots[worker])
+        for _ in range(slots[worker]):
+            queue.take()
+    assert [book.take(worker, 0, queue.settled) for worker, queue in enumerate(queues)] == [[]] * len(slots)
+    return book, queues
 
 
-class OneSlowWorker(Load):
-    """Two workers of four slots: one fast, one whose slots take turns in ending, which is the worst case:
-    what it leases in bulk waits for almost the whole of its slowest request."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.slow_starts = 0
-
-    def _duration(self, worker: Worker) -> int:
-        least, most = self.durations[0], self.durations[-1]
-        if worker.number == 0:
-            return least
-        self.slow_starts += 1
-        return most * self.slow_starts // 4 if self.slow_starts <= 4 else most
+def test_the_richest_are_asked_first_and_no_more_than_needed() -> None:
+    book, queues = dealt(32, [4, 4, 4, 4])
+    for _ in range(3):
+        queues[1].slot_ended()
+        queues[1].take()
+    book.take(1, 0, queues[1].settled)
+    assert [book.ahead(worker) for worker in range(4)] == [4, 1, 4, 4]
+    assert book.holders(0, 2) == [2]
+    assert book.holders(0, 5) == [2, 3]
+    assert book.holders(3, 30) == [0, 2, 1]
+    assert book.holders(0, 0) == []  # without a free slot nobody is rich enough
+    assert book.holders(1, 0) == [0]
 
 
-def run_slow_worker_loads() -> None:
-    for requests in range(8, 700):
-        OneSlowWorker(requests, 8, 2, seed=1, durations=range(100, 1500)).run()
+def test_tickets_on_their_way_back_still_count_as_the_holder_s() -> None:
+    """Else another worker with a free slot would be told that none is left."""
+    book, queues = dealt(16, [4, 4])
+    returned = queues[0].give_back(Recall(8, 1, 2))
+    assert (returned.tickets, returned.settled) == ([7], 4)
+    assert book.take(0, 0, queues[0].settled) == []
+    assert book.ahead(0) == 4
+    book.came_back(0, returned)
+    assert (book.ahead(0), book.unsent) == (3, 1)
+    assert book.take(1, 1, 8) == [7]
 
 
-def test_a_slow_worker_never_strands_a_ticket() -> None:
-    run_slow_worker_loads()
+def test_a_report_that_was_overtaken_changes_nothing() -> None:
+    book, queues = dealt(16, [4, 4])
+    queues[0].slot_ended()
+    queues[0].take()
+    book.take(0, 0, queues[0].settled)
+    assert book.ahead(0) == 3
+    book.take(0, 0, 4)
+    assert book.ahead(0) == 3
 
 
-def test_a_bulk_that_left_less_to_the_others_would_strand_tickets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raybench.load.leases.BULK_LEAVES_PER_SLOT", 4)
-    with pytest.raises(AssertionError, match=r"of 8 in flight, \d+ unsent"):
-        run_slow_worker_loads()
+def test_nothing_is_recalled_from_a_worker_that_is_gone() -> None:
+    book, _ = dealt(16, [4, 4])
+    assert book.holders(1, 1) == [0]
+    book.came_back(0, None)
+    assert book.holders(1, 1) == []
 
 
-def test_long_points_lease_in_bulk() -> None:
-    load = Load(20_000, 100, 4, seed=1, durations=range(100, 200))
-    load.run()
-    assert load.calls < 4_000
+def test_a_ticket_whose_slot_waits_for_it_is_not_given_back() -> None:
+    queue = TicketQueue(3)
+    queue.answered([0, 1, 2, 3], 3)
+    assert queue.settled == 3
+    assert queue.give_back(Recall(4, 4, 0)) == Returned([3], 3)
 
 
-def test_a_batch_that_ends_at_once_is_refilled_by_one_call_a_worker() -> None:
-    load = Load(requests=200, concurrency=100, workers=4, seed=1, durations=range(100, 101))
-    load.run()
-    # 4 to begin with, 4 for the second batch, 4 that hear that nothing is left
-    assert load.calls == 12
+def test_a_worker_asks_again_when_half_of_what_it_was_given_is_gone() -> None:
+    queue = TicketQueue(4)
+    queue.answered(range(8), 4)
+    for _ in range(4):
+        queue.take()
+    low = []
+    for _ in range(4):
+        queue.slot_ended()
+        queue.take()
+        low.append(queue.low)
+    assert low == [False, False, True, True]
+    queue.answered([], 0)
+    assert (queue.low, queue.drained) == (False, False)
+
+
+def test_an_empty_answer_for_free_slots_is_the_end() -> None:
+    queue = TicketQueue(1)
+    queue.answered([], 1)
+    assert queue.drained

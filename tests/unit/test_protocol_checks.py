@@ -217,7 +217,7 @@ def test_o_r4_a_lost_worker_voids_the_point_with_planned_sent_and_received() -> 
         "client lost: worker w001 (its process is gone); 6 requests planned,"
         " 5 handed out to be sent, 4 with a record"
     )
-    assert found["worker_lost"].data == {"planned": 6, "sent": 5, "received": 4, "worker": "w001"}
+    assert found["worker_lost"].data == {"planned": 6, "handed_out": 5, "received": 4, "worker": "w001"}
     assert "requests_missing" not in found
     assert verdict(lost).decision == "void", "fresh text cures no lost worker"
 

@@ -14,8 +14,9 @@ from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply
 from raybench.errors import ClusterError
-from raybench.protocol.coordinator import History, Outcome, limits_of
+from raybench.protocol.coordinator import limits_of
 from raybench.protocol.evidence import history_of, load_requests
+from raybench.protocol.invocation import History, Outcome
 from raybench.scenario.schema import Limits, Scenario
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from raybench.errors import EXIT_USAGE, ConfigError, ConfigProblem
+from raybench.scenario.levels import Level
 from raybench.scenario.load import FILE_BYTES_MAX, effective, load_scenario, parse_scenario, scenario_sha256
 from raybench.scenario.schema import Scenario
 
@@ -45,7 +46,7 @@ def test_a_scenario_is_read_with_its_defaults() -> None:
     scenario = parse_scenario(SCENARIO, "s.yaml")
     [workload] = scenario.workloads
     assert (workload.input_tokens, workload.output_tokens, workload.concurrency) == (16384, 512, [1, 8])
-    assert (workload.request_count(1), workload.request_count(8)) == (8, 16)
+    assert (workload.request_count(Level(1)), workload.request_count(Level(8))) == (8, 16)
     assert scenario.arms["mine"].effective_route == "generate"
 
 
@@ -89,7 +90,7 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
             "    output",
             "    minimum: 4\n    output",
             "workloads[0].minimum",
-            "it belongs at `workloads[0].requests.minimum`",
+            "or `workloads[0].requests.minimum`",
         ),
         (
             '{url: "http://host:30000"}',

@@ -1,6 +1,7 @@
 """Plans: points in order, queueing marks, skips as rows, windows needed."""
 
 from raybench.report.plan import note, rows
+from raybench.scenario.levels import Level
 from raybench.scenario.plan import make_plan, point_id
 from raybench.scenario.schema import Limits, Scenario
 
@@ -44,7 +45,7 @@ def test_points_come_arm_by_arm_in_the_order_of_the_file() -> None:
         "a/edge/c1",
         "a/edge/c2",
     ]
-    assert point_id("arm", "work", 64) == "arm/work/c64"
+    assert point_id("arm", "work", Level(64)) == "arm/work/c64"
 
 
 def test_a_point_says_what_one_attempt_sends_and_whether_it_queues() -> None:
@@ -59,7 +60,7 @@ def test_unknown_limits_stay_unknown() -> None:
     plan = make_plan(scenario())
     of_a = [point for point in plan.points if point.arm == "a"]
     assert {(point.active_limit, point.queueing, point.skip_reason) for point in of_a} == {(None, None, None)}
-    assert {row[-2:] for row in rows(of_a)} == {("not known", "queueing not known")}
+    assert {row[-2:] for row in rows(of_a, {})} == {("not known", "queueing not known")}
 
 
 def test_what_was_read_from_the_engine_wins() -> None:
@@ -81,7 +82,7 @@ def test_windows_hold_every_request_of_every_attempt_and_none_of_a_skip() -> Non
 
 def test_the_table_has_a_row_for_every_point_skips_included() -> None:
     points = list(make_plan(scenario()).points)
-    cells = list(rows(points))
+    cells = list(rows(points, {}))
     assert len(cells) == 9
     assert cells[0] == ("  long", "4,000 -> 1,000", "4", "8", "2", "queueing")
     assert note(points[1]) == ""

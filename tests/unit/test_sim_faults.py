@@ -9,6 +9,7 @@ from sim_rehearsal import answer, ask, make_engine, prompt
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
 from raybench.scenario.schema import SimFaults
+from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload, load_preload
 
 CORPUS = prompt(7, 20_000)
@@ -106,3 +107,19 @@ def test_a_preload_that_cannot_be_is_refused(tmp_path: Path) -> None:
         load_preload(json.dumps({"corpus": {"synthetic": {}}, "window": 1}))
     with pytest.raises(ConfigError):
         load_preload(json.dumps({"corpus": {"path": "none.npy"}, "base": str(tmp_path)}))
+
+
+def test_a_pace_spread_makes_requests_of_one_length_differ_by_so_much() -> None:
+    engine = make_engine(faults=SimFaults(pace_spread=100))
+    requests = [answer(engine, ask(f"{number}", prompt(number, 64), 8)) for number in range(40)]
+    assert {request.output for request in requests} == {8}
+    steps = sorted(request.steps for request in requests)
+    assert 7 <= steps[0] < 30
+    assert 300 < steps[-1] <= 700
+    assert all(request.steps == 7 * request.pace for request in requests)
+
+
+def test_the_pace_is_drawn_by_ratio() -> None:
+    faults = Faults(SimFaults(pace_spread=100))
+    assert [faults.pace(chance) for chance in (0.0, 0.5, 0.999999)] == [1, 10, 100]
+    assert Faults(SimFaults()).pace(0.7) == 1

@@ -1,0 +1,96 @@
+"""What single values of user files may be: counts, token sizes, names, addresses; and the frozen strict Model.
+
+Shared by every kind of user file (`scenario/schema.py`, `scenario/arrivals.py`, cluster files).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def parse_tokens(value: object) -> object:
+    """`16k` -> 16384, `1m` -> 1048576; anything else is left for the strict integer check."""
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        return int(match[1]) * (1024 if match[2] in "kK" else 1024 * 1024)
+    return value
+
+
+@dataclass(frozen=True)
+class Words:
+    """What may stand in a field, said for people: errors and docs/SCENARIOS.md show it, not a pattern."""
+
+    text: str
+
+
+class Misfit(ValueError):
+    """Two places of a file do not fit together; `path` leads from the model that noticed to the wrong one."""
+
+    def __init__(self, message: str, *path: str | int) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def refuse_credentials(headers: dict[str, str]) -> dict[str, str]:
+    """Headers are written into the manifest, so the credentials that have a place elsewhere are refused."""
+    for name in headers:
+        if name.lower() in ("authorization", "proxy-authorization", "cookie"):
+            raise ValueError(
+                f"the header {name} carries a credential, and headers are written into the run directory: "
+                "put the key into an environment variable and give the variable's name instead"
+            )
+    return headers
+
+
+def check_header_text(headers: dict[str, str]) -> dict[str, str]:
+    """Names and values as RFC 9110, section 5, has them, so that none ends its line; no framing of one's own."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a header's name: letters, digits and `-` make one")
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value of the header {name} may hold printable ASCII only, no line end")
+        if name.lower() in ("content-length", "transfer-encoding"):
+            raise ValueError(f"the header {name} is made for each request and cannot be given")
+    return headers
+
+
+def refuse_repeats(levels: list[float]) -> list[float]:
+    """A level that is listed twice would make two points of one name."""
+    if len(set(levels)) != len(levels):
+        raise ValueError("a level is listed twice")
+    return levels
+
+
+Tokens = Annotated[
+    int,
+    BeforeValidator(parse_tokens),
+    Field(ge=1),
+    Words("a token count from 1: 16384, 16k (x 1024) or 1m (x 1024 x 1024)"),
+]
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"),
+    Words("a name of 1 to 64 letters, digits and `_ . + -`, beginning with a letter or a digit"),
+]
+Url = Annotated[
+    str,
+    Field(pattern=r"^https?://[^\s/@]+(/\S*)?$"),
+    Words("an address such as http://host:30000 (no user name or password in it)"),
+]
+VariableName = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
+]
+Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
