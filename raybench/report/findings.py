@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from raybench.analysis.difference import value_of
 from raybench.analysis.insights import Growth, Insights, Lead, Trend, insights
 from raybench.analysis.points import IMPORTED, has_numbers
 from raybench.report import numbers
 from raybench.report.document import Block, Bullets, Item, Paragraph
 from raybench.report.environment import simulation
-from raybench.report.points import workload_label
+from raybench.report.points import Point, is_open_loop, level_name, workload_label
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
+from raybench.scenario.levels import Level
 
 #: Input throughput follows output throughput by the ratio of the lengths; it is told where there is no output.
 _TOLD = ("output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
@@ -67,8 +69,8 @@ def summary(source: Source, text: Text) -> list[Block]:
         blocks.append(leaders)
     items = [
         Item(workload, tuple(lines))
-        for workload in source.workloads
-        if (lines := list(_workload(workload, found, text)))
+        for workload, points in source.workloads.items()
+        if (lines := [*_workload(workload, found, text), *_open_peak(points, text)])
     ]
     return [*blocks, Bullets((*items, *map(Item, _overall(source, found, text))))]
 
@@ -101,7 +103,7 @@ def _workload(workload: str, found: Insights, text: Text) -> Iterator[str]:
             metric=text.metrics[peak.metric],
             value=numbers.rate(peak.value),
             arm=peak.arm,
-            concurrency=peak.concurrency,
+            level=Level(concurrency=peak.concurrency).label,
         )
     yield from (_metric(workload, metric, found, text) for metric in _metrics_told(workload, found))
     for trend in found.trends:
@@ -109,6 +111,20 @@ def _workload(workload: str, found: Insights, text: Text) -> Iterator[str]:
             yield _growth(trend, text)
     for reach in (reach for reach in found.reaches if reach.workload == workload):
         yield text.reach.format(arm=reach.arm, others=", ".join(reach.others))
+
+
+def _open_peak(points: Sequence[Point], text: Text) -> Iterator[str]:
+    """The highest output throughput of the open loops of a workload; insights are of closed ones."""
+    metric = "output_tokens_per_s"
+    known = [p for p in points if is_open_loop(p) and value_of(p, metric) is not None]
+    if known:
+        best = max(known, key=lambda point: point[metric])
+        yield text.peak.format(
+            metric=text.metrics[metric],
+            value=numbers.rate(best[metric]),
+            arm=best["arm"],
+            level=level_name(best),
+        )
 
 
 def _metrics_told(workload: str, found: Insights) -> list[str]:

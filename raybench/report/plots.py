@@ -65,7 +65,7 @@ def workload_figures(points: Sequence[Point], source: Source, text: Text) -> lis
     figures = []
     for kind in sorted({level_kind(point) for point in points}):
         own = [p for p in points if has_numbers(p) and level_kind(p) == kind and not is_boundary(p)]
-        if own:
+        if len(own) > 1:  # a single dot says no more than its row
             figures += _level_figures(by_level(own, source.arms), styles(source.arms), text)
     return figures
 

@@ -64,7 +64,7 @@ ENGLISH = Text(
     separator="; ",
     ahead="Clearly ahead",
     throughput="Throughput",
-    peak="highest {metric} {value} tok/s ({arm}, C={concurrency})",
+    peak="highest {metric} {value} tok/s ({arm}, {level})",
     lead_one="{arm} ahead at C={levels}{by}",
     lead_many="{arm} ahead at C={levels}, most at C={at}{by}",
     lead_by=" by {advantage} ({ahead} against {behind})",

@@ -60,7 +60,7 @@ CHINESE = Text(
     separator="；",
     ahead="明显占优",
     throughput="吞吐",
-    peak="最高 {metric} {value} tok/s（{arm}，C={concurrency}）",
+    peak="最高 {metric} {value} tok/s（{arm}，{level}）",
     lead_one="{arm} 在 C={levels} 占优{by}",
     lead_many="{arm} 在 C={levels} 占优，C={at} 差距最大{by}",
     lead_by="，为 {advantage}（{ahead} 对 {behind}）",

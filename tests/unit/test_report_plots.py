@@ -73,12 +73,16 @@ def test_a_boundary_row_has_no_figure_over_the_level(source: Source) -> None:
 
 def test_closed_and_open_loops_are_drawn_apart(source: Source) -> None:
     closed = source.points[0]
-    rated = closed | {"concurrency": None, "rate_per_s": 12.5, "queueing": None}
-    figures = plots.workload_figures([closed, rated], source, ENGLISH)
+    rated = [closed | {"concurrency": None, "rate_per_s": rate, "queueing": None} for rate in (4.0, 12.5)]
+    figures = plots.workload_figures([closed, source.points[1], *rated], source, ENGLISH)
     names = [figure.name for figure in figures]
     assert "throughput_1k" in names
     assert "throughput_1k_rate" in names
     assert ENGLISH.plots.rate in figures[names.index("throughput_1k_rate")].svg
+
+
+def test_a_single_point_has_no_figure_over_its_level(source: Source) -> None:
+    assert plots.workload_figures(source.points[:1], source, ENGLISH) == []
 
 
 def test_the_proof_of_cold_caches_shows_every_attempt_with_what_was_not_told(source: Source) -> None:
