@@ -10,7 +10,8 @@ from rich.table import Table
 from raybench.report import numbers
 from raybench.report.live import clock_text
 from raybench.report.searches import question
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 
