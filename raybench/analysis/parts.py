@@ -7,7 +7,7 @@ warning. The result does not depend on the order in which parts are found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ _HEALTH_COLUMN = "loop_lag_ms_max"
 #: Monotonic stamps of a part, and the columns that hold them on the coordinator's clock.
 _REQUEST_STAMPS = {"sent_ns": "sent_unix_ns", "end_ns": "end_unix_ns"}
 _SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
+_CHUNK_COLUMNS = ("chunk_ns", "chunk_tokens")
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,16 @@ class Gathered:
     warnings: tuple[str, ...] = ()
 
 
-def requests_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
-    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`."""
+def requests_of(
+    run: RunDirectory, point_id: str, attempt: int, history: History, *, chunks: bool = True
+) -> Gathered:
+    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`.
+
+    chunks: with the lists of the chunks, which are nine tenths of the records; else these are null.
+    """
     parts = _attempt_parts(run, point_id, attempt, health=False)
+    if not chunks:
+        parts = [replace(part, table=_without_chunks(part.table)) for part in parts]
     gathered = _gather(run, parts, REQUESTS, _REQUEST_STAMPS, history, point_id, attempt)
     order = ["phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN]
     return Gathered(_sorted(gathered.table, order), gathered.warnings)
@@ -80,6 +88,10 @@ def server_samples(run: RunDirectory, history: History) -> Gathered:
 def _attempt_parts(run: RunDirectory, point_id: str, attempt: int, *, health: bool) -> list[Part]:
     parts = [read_part(path) for path in run.parts_of(point_id, attempt)]
     return [part for part in parts if (_HEALTH_COLUMN in part.table.column_names) == health]
+
+
+def _without_chunks(table: pa.Table) -> pa.Table:
+    return table.select([name for name in table.column_names if name not in _CHUNK_COLUMNS])
 
 
 def _gather(
