@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import ours
-import ray
 from server import Work, mock_server, raise_open_files
 
 from raybench.cluster.run import connected
@@ -73,7 +72,7 @@ def measure(workers: int) -> tuple[list[Seen], Memory]:
             seen.append(Seen(workers, name, spent.wall_s, calls, size / 1e6, leases, each, spent.desk_cpu_s))
             print(seen[-1], flush=True)
         before = fleet.usage()[1]
-        after = ray.get(fleet.desk.read_back.remote([str(part) for part in fleet.parts()]))
+        after = fleet.read_back()
     millions = LONG.requests / 1e6
     memory = (after.rss_mb - before.rss_mb) / millions, (after.cpu_s - before.cpu_s) / millions
     return seen, Memory(*memory, spent.worker_rss_mb)

@@ -26,6 +26,7 @@ import ray  # noqa: E402
 from server import INPUT_TOKENS, Work  # noqa: E402
 
 from raybench.analysis import metrics  # noqa: E402
+from raybench.analysis.history import read_history  # noqa: E402
 from raybench.analysis.stats import nearest_rank  # noqa: E402
 from raybench.cluster.actors import LoadWorkerActor  # noqa: E402
 from raybench.cluster.coordinator_actor import SYNC_S  # noqa: E402
@@ -36,6 +37,7 @@ from raybench.engines.contract import RequestShape  # noqa: E402
 from raybench.load.leases import split_slots  # noqa: E402
 from raybench.load.order import Endpoint, Order  # noqa: E402
 from raybench.protocol.desk import OrderDesk  # noqa: E402
+from raybench.protocol.evidence import load_requests  # noqa: E402
 from raybench.records.clock import NO_OFFSET, AnchoredClock  # noqa: E402
 from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
@@ -67,10 +69,10 @@ class Desk:
     """The coordinator's desk in a process of its own, with the disk's sync beside it, as in a run."""
 
     def __init__(self, path: str) -> None:
-        run = RunDirectory(Path(path))
-        run.create()
-        self._files = PartFiles(run.path)
-        self._desk = OrderDesk(run, self._files, AnchoredClock())
+        self._run = RunDirectory(Path(path))
+        self._run.create()
+        self._files = PartFiles(self._run.path)
+        self._desk = OrderDesk(self._run, self._files, AnchoredClock())
         self._calls: Counter[str] = Counter()
         self._syncer: asyncio.Task[None] | None = None
 
@@ -103,9 +105,9 @@ class Desk:
     async def usage(self) -> Usage:
         return Usage.now(self._calls)
 
-    async def read_back(self, parts: list[str]) -> Usage:
+    async def read_back(self, attempt: int) -> Usage:
         """What judging a point needs: all records in memory, and a latency of each."""
-        rows = metrics.of_load(unify([read_part(Path(part)).table for part in parts], REQUESTS))
+        rows, _, _ = load_requests(self._run, POINT, attempt, read_history([]))
         for values in (metrics.ttft_ms(rows), metrics.e2e_ms(rows)):
             nearest_rank(metrics.sample(values), 99)
         return Usage.now(self._calls)
@@ -154,13 +156,14 @@ class Fleet:
         ray.get(self.desk.close.remote())
         return Spent.between(before, after, wall_s)
 
-    def parts(self) -> list[Path]:
-        """Where the records of the last load stand."""
-        return [self._run.part(POINT, self._attempt, name) for name in self.names]
+    def read_back(self) -> Usage:
+        """What the desk has used after reading the last load as a coordinator does to judge it."""
+        return ray.get(self.desk.read_back.remote(self._attempt))
 
     def rows(self) -> Any:
         """The records of the last load, as they stand on disk."""
-        return unify([read_part(part).table for part in self.parts()], REQUESTS)
+        parts = [self._run.part(POINT, self._attempt, name) for name in self.names]
+        return unify([read_part(part).table for part in parts], REQUESTS)
 
     def end(self) -> None:
         for actor in (*self.workers.values(), self.desk):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -15,6 +16,7 @@ import typer
 from rich.console import Console
 
 import raybench
+from raybench import reading
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 
 if TYPE_CHECKING:
@@ -40,6 +42,16 @@ RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories
 ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="Cluster file (YAML) to run on.")]
 Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
 DEFAULT_RUNS_DIR = Path("runs")
+
+
+class Language(StrEnum):
+    EN = "en"
+    ZH = "zh"
+
+
+class ImageKind(StrEnum):
+    SVG = "svg"
+    PNG = "png"
 
 
 @app.command()
@@ -76,18 +88,12 @@ def plan(
 
     loaded = _load(scenario, None)
     traces = read_traces(loaded, scenario.resolve().parent, here_only=True)
-    workloads = {workload.name: workload for workload in loaded.workloads}
     asked = _asked_limits(loaded) if ask else {}
     limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
     limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
     made = make_plan(loaded, asked)
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
-    sends_s = {
-        point.point_id: seconds_of_sends(
-            workloads[point.workload], point.level, point.requests, traces.get(point.workload)
-        )
-        for point in made.points
-    }
+    sends_s = seconds_of_sends(made.points, loaded.workloads, traces)
     print_plan(made, limits, need, sends_s, out)
     rooflines = stored_rooflines(runs_dir)
     print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)
@@ -280,17 +286,43 @@ def merge(run: RunPath) -> None:
 
 
 @app.command()
-def report(run: RunPath) -> None:
-    """Write report.md and report.json of a run directory and print its table of points."""
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
+    ],
+    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
+        ),
+    ] = None,
+    images: Annotated[
+        ImageKind | None,
+        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
+    ] = None,
+) -> None:
+    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
+    from raybench.report.compare_source import split_side
     from raybench.report.terminal import print_points
-    from raybench.report.write import write_report
+    from raybench.report.write import TEXTS, write_report
 
-    directory = RunDirectory(run)
-    directory.require()
-    path = write_report(directory)
-    print_points(directory, out)
-    out.print(f"report: {path}", highlight=False, soft_wrap=True)
+    only: dict[Path, set[str]] = {}
+    for path, arm in map(split_side, runs):
+        only.setdefault(path, set()).update([] if arm is None else [arm])
+    first, *others = map(RunDirectory, only)
+    kind = None if images is None else images.value
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only)
+    for path in (written.markdown, written.page):
+        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+app.command("import")(reading.import_table)
+app.command()(reading.compare)
+app.command()(reading.retest)
+app.command()(reading.query)
 
 
 @corpus_app.command("build")

@@ -62,7 +62,8 @@ def run_here(
             outcome = _carry_out(scenario, run, name, base, force, show, display.note)
     print_points(run, console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+    for path in (run.report_md, run.report_html):
+        console.print(f"report: {path}", highlight=False, soft_wrap=True)
     return outcome.exit_code
 
 

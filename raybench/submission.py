@@ -237,7 +237,8 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
     ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
     if run is not None:
         if run.report_md.is_file():
-            console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+            for path in (run.report_md, run.report_html):
+                console.print(f"report: {path}", highlight=False, soft_wrap=True)
         if not ended_well:
             console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
     told = listener.outcome or listener.error or {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,35 +26,53 @@ class NodeLoad:
 
 @dataclass(frozen=True)
 class Writer:
-    """Who wrote a worker's records: its host, and which client it sent with."""
+    """Who wrote a worker's records: its host, and which client it sent with.
+
+    tokens_by_second: what its load read in each whole second of its host's monotonic clock, which all workers of
+    the host share; empty where chunks were not kept.
+    """
 
     host: str
     client: str
+    tokens_by_second: Mapping[int, float] = field(default_factory=dict)
 
 
 def node_loads(requests: pa.Table, writers: Mapping[str, Writer]) -> dict[str, NodeLoad]:
-    """By host. requests: load rows with `sent_unix_ns`, `end_unix_ns`; chunk stamps are the host's own clock.
+    """By host. requests: load rows with `sent_unix_ns`, `end_unix_ns`; their chunks are not looked at.
 
     Hosts that sent nothing are left out.
     """
     loads = {}
     for host in sorted({writer.host for writer in writers.values()}):
-        own = [worker for worker, writer in writers.items() if writer.host == host]
-        rows = requests.filter(pc.is_in(requests["worker"], pa.array(own, pa.string())))
+        own = {worker: writer for worker, writer in writers.items() if writer.host == host}
+        rows = requests.filter(pc.is_in(requests["worker"], pa.array(list(own), pa.string())))
         sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
         peak = in_flight(sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()).peak
         if peak is not None:
-            loads[host] = NodeLoad(writers[own[0]].client, peak, _tokens_per_s_peak(rows))
+            client = next(iter(own.values())).client
+            loads[host] = NodeLoad(client, peak, _tokens_per_s_peak(own.values()))
     return loads
 
 
-def _tokens_per_s_peak(rows: pa.Table) -> float | None:
+def _tokens_per_s_peak(writers: Iterable[Writer]) -> float | None:
+    seconds: dict[int, float] = {}
+    for writer in writers:
+        for second, tokens in writer.tokens_by_second.items():
+            seconds[second] = seconds.get(second, 0.0) + tokens
+    return max(seconds.values(), default=None)
+
+
+def tokens_by_second(rows: pa.Table) -> dict[int, float]:
+    """Tokens that one worker read, by whole seconds of `chunk_ns`. rows: its records, as its part has them."""
+    if "chunk_ns" not in rows.column_names:
+        return {}  # torn inside its schema
     kept = rows.filter(pc.is_valid(rows["chunk_ns"]))
     stamps = pc.list_flatten(kept["chunk_ns"]).to_numpy()
     if not stamps.size:
-        return None
-    seconds = (stamps - stamps.min()) // NS_PER_S
-    return float(np.bincount(seconds, weights=_tokens(kept)).max())
+        return {}
+    first = int(stamps.min()) // NS_PER_S
+    sums = np.bincount(stamps // NS_PER_S - first, weights=_tokens(kept)).tolist()
+    return {first + number: tokens for number, tokens in enumerate(sums)}
 
 
 def _tokens(rows: pa.Table) -> npt.NDArray[np.float64]:

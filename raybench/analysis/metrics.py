@@ -230,6 +230,20 @@ def output_tokens_per_s(requests: pa.Table) -> float | None:
     return rate_per_s(output_tokens(requests), wall_s(requests))
 
 
+def decode_tokens_per_s(requests: pa.Table) -> float | None:
+    """Decode rate of one stream: sum of (output tokens - 1) / sum of (last token - first token).
+
+    Over the requests that have a TPOT. Unlike the output throughput it holds no prefill and no queue,
+    and does not grow with the number of streams.
+    """
+    known = requests.select(["first_token_ns", "last_token_ns", "output_tokens"]).filter(
+        pc.is_valid(tpot_ms(requests))
+    )
+    tokens = pc.sum(pc.subtract(known["output_tokens"], 1)).as_py()
+    decode_ns = pc.sum(pc.subtract(known["last_token_ns"], known["first_token_ns"])).as_py()
+    return None if tokens is None else rate_per_s(tokens, decode_ns / 1e9)
+
+
 def requests_ok(requests: pa.Table) -> int:
     """Number of successful requests."""
     return int(pc.sum(succeeded(requests), min_count=0).as_py())

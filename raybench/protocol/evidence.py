@@ -25,9 +25,10 @@ def load_requests(
     """The load rows of all workers, what is wrong with their parts (one that was not closed, say), and what
     each client host carried.
 
-    `sent_unix_ns` and `end_unix_ns` are on the coordinator's clock, as the merge will have them.
+    `sent_unix_ns` and `end_unix_ns` are on the coordinator's clock, as the merge will have them. Without the
+    lists of chunks, which no check reads: with them a million requests would be gigabytes in the coordinator.
     """
-    gathered = requests_of(run, point_id, attempt, history)
+    gathered = requests_of(run, point_id, attempt, history, chunks=False)
     rows = of_load(gathered.table)
     return rows, gathered.warnings, node_loads(rows, gathered.writers)
 

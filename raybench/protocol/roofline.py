@@ -21,7 +21,8 @@ import numpy as np
 
 from raybench.analysis.history import History
 from raybench.analysis.in_flight import in_flight
-from raybench.analysis.parts import worker_health_of
+from raybench.analysis.metrics import of_load
+from raybench.analysis.parts import requests_of, worker_health_of
 from raybench.analysis.stamp_error import StampErrors, stamp_errors
 from raybench.engines.contract import Http, RequestShape
 from raybench.errors import TargetError
@@ -29,7 +30,6 @@ from raybench.load.leases import split_slots
 from raybench.load.order import Endpoint, Order
 from raybench.protocol.client_checks import CPU_SATURATED
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import load_requests
 from raybench.protocol.fleet import FleetResult, LoadFleet
 from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
@@ -217,7 +217,7 @@ class Probe:
         self, kind: str, order: Order, workers: int, result: FleetResult, told: list[dict[str, Any]], gap_ms: int
     ) -> Step:
         streams = len(order.windows)
-        rows, _, _ = load_requests(self._run, order.point_id, order.attempt, EMPTY)
+        rows = of_load(requests_of(self._run, order.point_id, order.attempt, EMPTY).table)
         writes = {rid: stamps for one in told for rid, stamps in one["writes"].items()}
         errors = stamp_errors(rows.select(["rid", "chunk_ns", "chunk_tokens"]).to_pylist(), writes)
         peak = in_flight(

@@ -6,7 +6,7 @@
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
     parts/server_log/<arm>.arrows                          lines of the engine's own log
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
-    report.md report.html report.json
+    report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
 """

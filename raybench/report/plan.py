@@ -11,7 +11,8 @@ from raybench.records.roofline import Roofline
 from raybench.report import numbers
 from raybench.report.live import clock_text
 from raybench.report.searches import question
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
-from raybench.analysis.client_load import NodeLoad, Writer, node_loads
+from raybench.analysis.client_load import NodeLoad, Writer, node_loads, tokens_by_second
 
 S = 1_000_000_000
 SCHEMA = pa.schema(
@@ -30,7 +32,13 @@ def row(worker: str, sent: float | None, end: float, chunks: dict[float, int | N
 
 
 def loads(*rows: dict[str, object]) -> dict[str, NodeLoad]:
-    return node_loads(pa.Table.from_pylist(list(rows), schema=SCHEMA), WRITERS)
+    """As it is done with parts: tokens are counted by worker, and the chunks are gone after that."""
+    table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    writers = {}
+    for name, writer in WRITERS.items():
+        own = pa.Table.from_pylist([one for one in rows if one["worker"] == name], schema=SCHEMA)
+        writers[name] = replace(writer, tokens_by_second=tokens_by_second(own))
+    return node_loads(table.drop_columns(["chunk_ns", "chunk_tokens"]), writers)
 
 
 def test_workers_of_one_host_add_up_and_hosts_stay_apart() -> None:
@@ -40,7 +48,7 @@ def test_workers_of_one_host_add_up_and_hosts_stay_apart() -> None:
         row("w1", 2, 3, {2.9: 1}),
         row("w2", 0, 9, {0.0: 7}),
     )
-    # Seconds are counted from the first chunk: from 1.5 on, 4 + 4 + 10 tokens lie in one.
+    # From 1.5 to 1.7, 4 + 4 + 10 tokens lie in one second of the host's clock.
     assert found == {"a": NodeLoad("wire", 2, 18.0), "b": NodeLoad("plain", 1, 7.0)}
 
 

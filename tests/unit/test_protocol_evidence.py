@@ -8,6 +8,7 @@ import pytest
 from protocol_fakes import FakeClock
 from request_rows import request
 
+from raybench.analysis.parts import requests_of
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal
@@ -95,3 +96,13 @@ def test_an_attempt_without_any_part_is_an_empty_table_with_all_columns(run: Run
     rows, torn, _ = load_requests(run, POINT, 1, history_of(run))
     assert (rows.num_rows, torn) == (0, ())
     assert {"sent_unix_ns", "end_unix_ns", *REQUESTS.names} <= set(rows.column_names)
+
+
+def test_what_is_judged_is_read_without_the_lists_of_chunks(run: RunDirectory) -> None:
+    part(run, "w0", [[request(0, 0, 1) | {"chunk_ns": [1, 2], "chunk_tokens": [1, 1]}]])
+    rows, _, carried = load_requests(run, POINT, 1, history_of(run))
+    assert [load.tokens_per_s_peak for load in carried.values()] == [2.0], "they are counted before they go"
+    assert rows["chunk_ns"].null_count == rows["chunk_tokens"].null_count == rows.num_rows == 1
+    whole = requests_of(run, POINT, 1, history_of(run)).table
+    assert whole["chunk_ns"].to_pylist() == [[1, 2]]
+    assert rows.drop_columns(["chunk_ns", "chunk_tokens"]).equals(whole.drop_columns(["chunk_ns", "chunk_tokens"]))
