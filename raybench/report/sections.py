@@ -10,7 +10,18 @@ from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
 from raybench.report import numbers, plots, searches
-from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading, bullets
+from raybench.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Figures,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    bullets,
+)
 from raybench.report.environment import (
     active_limit_table,
     differing_table,
@@ -23,8 +34,6 @@ from raybench.report.points import Point, is_boundary, is_open_loop
 from raybench.report.retest_section import retest_section
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
-    Row,
-    Table,
     appendix_table,
     attempt_table,
     boundary_table,
@@ -130,7 +139,7 @@ def _protocol(source: Source, text: Text) -> Iterator[Block]:
         points = [point for point in source.points if point["run"] == index]
         measured = [point for point in points if point["attempts"]]
         if len(source.runs) > 1:
-            yield Subheading(text.protocol_of.format(run_id=run.run_id))
+            yield Heading(text.protocol_of.format(run_id=run.run_id))
         rejected = attempt_table(points, text)
         if measured:
             attempts = sum(point["attempts"] for point in measured)
@@ -176,7 +185,7 @@ def _results(source: Source, text: Text) -> Iterator[Block]:
     if shown:
         yield Paragraph(" ".join(_result_notes(source, text)))
     for workload, points in shown.items():
-        yield Subheading(workload)
+        yield Heading(workload)
         yield result_table(points, source.arms, text)
         if figures := plots.workload_figures(points, source, text):
             yield Figures(tuple(figures))
@@ -186,7 +195,7 @@ def _searches(source: Source, text: Text) -> Iterator[Block]:
     if source.searches:
         yield Paragraph(text.searches.note)
     for entry in source.searches:
-        yield Subheading(searches.title(entry, text))
+        yield Heading(searches.title(entry, text))
         yield bullets(*searches.answer(entry, text))
         yield searches.probe_table(entry, text)
 

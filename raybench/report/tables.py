@@ -6,13 +6,14 @@ A void point's numbers are cells that are struck through, and no summary reads t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
 from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
+from raybench.report.document import Row, Table, Tone
+from raybench.report.metric_words import shown
 from raybench.report.points import (
     Point,
     by_level,
@@ -29,31 +30,14 @@ from raybench.report.text import Text
 Values = tuple[float | None, ...]
 
 
-@dataclass(frozen=True)
-class Row:
-    """Cells of one line.
-
-    struck: indices of numbers that do not count; strong: of those clearly better than all they compete with.
-    values: what the cells are sorted by, where that is a number. point: index of the point behind the row.
-    """
-
-    cells: tuple[str, ...]
-    struck: frozenset[int] = frozenset()
-    strong: frozenset[int] = frozenset()
-    values: Mapping[int, float | None] = field(default_factory=dict)
-    point: int | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading line and rows of equal width; `right` are the indices of columns of numbers."""
-
-    columns: tuple[str, ...]
-    rows: list[Row] = field(default_factory=list)
-    right: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        assert all(len(row.cells) == len(self.columns) for row in self.rows), "a row of another width"
+#: By the verdict of a point.
+TONES: Mapping[str | None, Tone] = {
+    "accepted": "good",
+    "imported": "good",
+    "void": "bad",
+    "skipped": "warn",
+    None: "warn",
+}
 
 
 def verdict(point: Point, text: Text) -> str:
@@ -81,6 +65,7 @@ def _row(
     struck = frozenset(k for k in values if cells[k] != numbers.UNKNOWN)
     return Row(
         cells,
+        tone=TONES[point["verdict"]],
         struck=struck if point["verdict"] == "void" else frozenset(),
         strong=frozenset(strong),
         values={level_at: level_value(point), **values},
@@ -288,8 +273,8 @@ def _interval(point: Point, metric: str) -> str:
     low, high = (point.get(name) for name in interval_columns(metric))
     if low is None or high is None:
         return numbers.UNKNOWN
-    shown = numbers.rate if metric.startswith("output_") else numbers.latency
-    return f"{shown(point[metric])} [{shown(low)}, {shown(high)}]"
+    value, *ends = (shown(metric, told) for told in (point[metric], low, high))
+    return f"{value} [{', '.join(ends)}]"
 
 
 def _beside(whole: float | None, steady: float | None) -> str:
