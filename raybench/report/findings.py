@@ -131,7 +131,9 @@ def _metric(workload: str, metric: str, found: Insights, text: Text) -> str:
     same = [lead for lead in found.leads if (lead.workload, lead.metric) == (workload, metric)]
     parts = [_lead(lead, text) for lead in same]
     parts += [
-        text.tie.format(floor=found.floor_percent, levels=_levels(tie.levels))
+        text.tie_of_repeats.format(levels=_levels(tie.levels))
+        if tie.floor_percent is None
+        else text.tie.format(floor=tie.floor_percent, levels=_levels(tie.levels))
         for tie in found.ties
         if (tie.workload, tie.metric) == (workload, metric)
     ]

@@ -79,7 +79,8 @@ class Source:
     """One or several runs, read. Arms keep the order of the runs and of their plans.
 
     A point has, beside its columns of points.parquet, `run` (the index of its run), `index` (its own in
-    `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too.
+    `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too. Of repeats that
+    `repeats.pool_repeats` made one row of, `index` is None.
     """
 
     runs: tuple[Run, ...]

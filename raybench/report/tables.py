@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
+from raybench.analysis.difference import leader, value_of
 from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
+from raybench.analysis.pooling import floor_between
 from raybench.report import numbers
 from raybench.report.document import Row, Table, Tone
 from raybench.report.metric_words import shown
@@ -42,9 +43,15 @@ TONES: Mapping[str | None, Tone] = {
 
 def verdict(point: Point, text: Text) -> str:
     """The verdict, and for a point without a valid number why."""
-    word = text.verdicts[point["verdict"]]
+    word = _word(point, text)
     reasons = why(point, text)
     return f"{word}: {reasons}" if reasons else word
+
+
+def _word(point: Point, text: Text) -> str:
+    """`accepted`; of repeats with the runs that are valid: `accepted (2/3)`."""
+    word = text.verdicts[point["verdict"]]
+    return word if "repeats" not in point else "{} ({}/{})".format(word, *point["repeats"])
 
 
 def why(point: Point, text: Text) -> str:
@@ -96,7 +103,7 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
             numbers.latency(point["ttft_ms_p95"]),
             numbers.per_token(point["tpot_ms_p95"]),
             numbers.count(point["ttft_ms_n"]),
-            verdict(point, text) if why else text.verdicts[point["verdict"]],
+            verdict(point, text) if why else _word(point, text),
         )
         values = {6: point["ttft_ms_n"]} | {k: point[metric] for k, metric in _COMPARED.items()}
         strong = [k for k, metric in _COMPARED.items() if leads(point, points, metric)]
@@ -107,16 +114,18 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
 
 def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
     """Whether a point is clearly ahead of every other arm at its level, of which there is at least one."""
-    own = value_of(point, metric)
     at = (level_kind(point), level_value(point))
     others = [
-        value_of(other, metric)
+        other
         for other in points
         if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
     ]
-    if own is None or not others:
-        return False
-    return all(other is not None and leader(metric, own, other, NOISE_FLOOR_PERCENT) < 0 for other in others)
+    return bool(others) and all(_is_ahead(point, other, metric) for other in others)
+
+
+def _is_ahead(point: Point, other: Point, metric: str) -> bool:
+    a, b = value_of(point, metric), value_of(other, metric)
+    return a is not None and b is not None and leader(metric, a, b, floor_between(point, other, metric)) < 0
 
 
 def _ordered(source: Source) -> Iterator[Point]:

@@ -8,6 +8,7 @@ from raybench.analysis.points import has_numbers
 from raybench.report import searches, tables
 from raybench.report.document import Heading, Paragraph, Table
 from raybench.report.findings import counts_line
+from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes
 from raybench.report.source import read_source
 from raybench.report.text_en import ENGLISH
@@ -75,20 +76,28 @@ def closing_line(outcome: Mapping[str, object]) -> str:
 
 
 def print_points(
-    run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH, only: Arms | None = None
+    run: RunDirectory,
+    console: Console,
+    *others: RunDirectory,
+    text: Text = ENGLISH,
+    only: Arms | None = None,
+    pool: bool = False,
 ) -> None:
     """Print one table a workload, what searches found, then the points without a valid number and how to read
-    the rest.
+    the rest. pool: repeats are one row.
 
     Raises RunDirectoryError when the run was not merged.
     """
-    print_blocks(_points(read_source(run, *others, only=only), text), console)
+    source = read_source(run, *others, only=only)
+    print_blocks(_points(pool_repeats(source) if pool else source, text), console)
 
 
 def _points(source: Source, text: Text) -> Iterator[Told]:
     for workload, points in source.workloads.items():
         yield Heading(workload)
         yield tables.result_table(points, source.arms, text, why=False)
+    if any("pooled" in point for point in source.points):
+        yield Paragraph(text.pooled_note, "dim")
     for entry in source.searches:
         yield Heading(searches.title(entry, text))
         yield from (Paragraph(f"  {line}") for line in searches.answer(entry, text))

@@ -11,6 +11,7 @@ from raybench.analysis.merge import MERGE_JSON, merge
 from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.report.compare import PairComparison, compare_runs
 from raybench.report.document import Heading, Paragraph, Row, Table
+from raybench.report.markdown import answer
 from raybench.report.metric_words import change, label, shown
 
 RATE = "output_tokens_per_s"
