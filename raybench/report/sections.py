@@ -212,10 +212,12 @@ def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:
 
 def _result_notes(source: Source, text: Text) -> Iterator[str]:
     yield text.results_note
-    if any("pooled" in point for point in source.points):
+    repeated = any("pooled" in point for point in source.points)
+    if repeated:
         yield text.pooled_note
     if len(source.arms) > 1:
-        yield text.strong_note.format(floor=NOISE_FLOOR_PERCENT)
+        note = text.strong_repeats_note if repeated else text.strong_note
+        yield note.format(floor=NOISE_FLOOR_PERCENT)
 
 
 def _vram(source: Source, text: Text) -> tuple[Block, ...]:

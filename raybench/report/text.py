@@ -79,6 +79,7 @@ class Text:
     repeats_note: str
     repeats_columns: tuple[str, ...]
     pooled_note: str
+    strong_repeats_note: str
     open_loop: str
     open_loop_note: str
     open_loop_columns: tuple[str, ...]

@@ -163,8 +163,9 @@ ENGLISH = Text(
     " not valid is no observation.",
     repeats_columns=("Workload", "C", "Arm", "Runs", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95"),
     pooled_note="Repeats (valid / all runs behind the verdict): each value is the mean of the runs' own values, a"
-    " P95 that of each run's own requests; n is the sum over the runs. From three repeats on their spread is the"
-    " noise floor; that of two can only raise it.",
+    " P95 that of each run's own requests; n is the sum over the runs.",
+    strong_repeats_note="Bold: ahead of every other arm at that level by more than the noise floor and without"
+    " overlapping intervals. The floor is the repeats' spread from three on, at least {floor:g} % below.",
     open_loop="Open loop",
     open_loop_note="Rates in requests per second: as scheduled, as sent, as completed. Latencies P95 from when a"
     " request was sent / from when it was scheduled; the difference is what waited in the client.",
