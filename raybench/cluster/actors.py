@@ -12,6 +12,7 @@ import resource
 import socket
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import ray
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
+from raybench.deploy.links import LinkWatch
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
@@ -74,9 +76,11 @@ class LoadWorkerActor:
 
     async def arm(self, order: Order) -> None:
         await self._worker.arm(order)
+        self._link = LinkWatch.of_url(order.endpoint.url)
 
     async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
-        return await self._worker.run(self._desk, start_unix_ns, offset)
+        summary = await self._worker.run(self._desk, start_unix_ns, offset)
+        return replace(summary, link_changes=self._link.changes())
 
     async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
         return await self._worker.recall(point_id, attempt, phase, recall)
@@ -93,6 +97,7 @@ class TargetHostActor:
         self._clock = AnchoredClock()
         self._sims: dict[str, RunningSim] = {}
         self._sampler: GpuSampler | None = None
+        self._link: LinkWatch | None = None
         self._pump: asyncio.Task[None] | None = None
         self._part = ""
         self._encoder: ArrowEncoder | None = None
@@ -139,6 +144,12 @@ class TargetHostActor:
         self._encoder = ArrowEncoder(GPU, metadata)
         self._pump = asyncio.ensure_future(self._pump_for_ever())
         return status
+
+    async def watch_link(self, client: str) -> None:
+        self._link = LinkWatch(client)
+
+    async def link_changes(self) -> int | None:
+        return None if self._link is None else self._link.changes()
 
     async def gpu_reason(self) -> str | None:
         if self._sampler is None:

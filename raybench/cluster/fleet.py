@@ -260,6 +260,8 @@ class RayTargetHost:
         self._node = layout.target
         alone = all(node.node_id == self._node.node_id for node in layout.clients)
         self._address = "127.0.0.1" if alone else self._node.address
+        elsewhere = (node.address for node in layout.clients if node.node_id != self._node.node_id)
+        self._client = next(elsewhere, self._node.address)
         self._run = run
         self._clock = clock
         self._scenario = scenario
@@ -309,6 +311,19 @@ class RayTargetHost:
         except ClusterError as error:
             return str(error)
         return reason
+
+    async def watch_link(self) -> None:
+        with suppress(ClusterError):  # a host that is gone is found out by whoever needs it
+            await within(self._actor.watch_link.remote(self._client), CALL_TIMEOUT_S, "the target host's link")
+
+    async def link_changes(self) -> int | None:
+        try:
+            changes: int | None = await within(
+                self._actor.link_changes.remote(), CALL_TIMEOUT_S, "the target host's link"
+            )
+        except ClusterError:
+            return None
+        return changes
 
     async def unwatch_gpus(self) -> None:
         self._gpu_on = False

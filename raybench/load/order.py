@@ -71,10 +71,14 @@ class Order:
 
 @dataclass(frozen=True)
 class WorkerSummary:
-    """What a worker says at the end of an order; the records themselves are in its part file."""
+    """What a worker says at the end of an order; the records themselves are in its part file.
+
+    link_changes: how often its host's link to the engine went down or came up meanwhile; None = not known.
+    """
 
     worker: str
     sent: int
     received: int
     rows_written: int
     cancelled: bool = False
+    link_changes: int | None = None

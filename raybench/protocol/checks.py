@@ -52,6 +52,7 @@ class Evidence:
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
     leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
     health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
+    link_changes: how often a link went down or came up under the load, by worker or `target host`.
     """
 
     point: Point
@@ -67,6 +68,7 @@ class Evidence:
     flush_reply: str | None = None
     idle_known: bool = True
     clock_uncertainty_ms: float = 0.0
+    link_changes: Mapping[str, int] = field(default_factory=dict)
     gpu_reason: str | None = None
     gpu_required: bool = False
 
@@ -118,6 +120,7 @@ def _of_complete_records(
         *check_schedule(evidence.requests, guards.late_share_max),
         *check_growth(evidence.requests),
         *check_client(evidence),
+        *check_links(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
     )
@@ -377,6 +380,19 @@ def check_client(evidence: Evidence) -> Iterator[Finding]:
                 "warning",
                 f"worker {worker} read up to {lag_ms:.0f} ms late: its stamps may be late by as much",
                 data,
+            )
+
+
+def check_links(evidence: Evidence) -> Iterator[Finding]:
+    """The network stayed up: a pause of the link would be taken for one of the engine."""
+    for name, changes in evidence.link_changes.items():
+        if changes:
+            who = name if name == "target host" else f"worker {name}"
+            yield Finding(
+                "link_interrupted",
+                "void",
+                f"the network link of {who} went down or came up {changes} times under the load",
+                {"host": name, "changes": changes},
             )
 
 

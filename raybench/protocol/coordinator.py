@@ -263,6 +263,7 @@ class Coordinator:
     def _procedure(self, target: Target) -> Procedure:
         return Procedure(
             target=target,
+            host=self._host,
             fleet=self._fleet,
             desk=self._desk,
             journal=self._journal,
@@ -378,6 +379,7 @@ class Coordinator:
             leased=observed.leased,
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
+            link_changes=observed.link_changes,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,
         )

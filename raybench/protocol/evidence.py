@@ -28,6 +28,18 @@ def load_requests(
     return of_load(gathered.table), gathered.warnings
 
 
+def damaged_points(run: RunDirectory) -> list[str]:
+    """Accepted points whose records are not whole any more: a resumed run measures them again."""
+    history = history_of(run)
+    return [
+        point_id
+        for point_id, point in history.points.items()
+        if point.verdict == "accepted"
+        and point.final_attempt is not None
+        and requests_of(run, point_id, point.final_attempt, history).warnings
+    ]
+
+
 def load_health(
     run: RunDirectory, point_id: str, attempt: int, history: History, start_unix_ns: int, end_unix_ns: int
 ) -> pa.Table:

@@ -66,5 +66,11 @@ class TargetHost(Protocol):
     async def gpu_reason(self) -> str | None:
         """Why GPU data is missing or incomplete at this moment; None when all is well."""
 
+    async def watch_link(self) -> None:
+        """Count from now on what becomes of the host's link to the clients."""
+
+    async def link_changes(self) -> int | None:
+        """How often it went down or came up since `watch_link`; None when that is not known."""
+
     async def unwatch_gpus(self) -> None:
         """End the monitor and close its part file."""

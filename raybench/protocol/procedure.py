@@ -6,7 +6,7 @@ prewarm with other text, idle, flush, counters, load, counters. Checking is in `
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ from raybench.load.order import Order
 from raybench.load.pacer import Schedule, deal
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet
+from raybench.protocol.fleet import FleetResult, LoadFleet, TargetHost
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
@@ -48,7 +48,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Observed:
-    """What the steps saw, beside the records in the part files."""
+    """What the steps saw, beside the records in the part files.
+
+    link_changes: how often a network link went down or came up under the load, by worker or `target host`; those
+    of which it is not known are left out.
+    """
 
     before: ServerView
     after: ServerView
@@ -57,6 +61,7 @@ class Observed:
     clock_uncertainty_ms: float
     idle_known: bool
     leased: int
+    link_changes: Mapping[str, int]
 
 
 class Procedure:
@@ -66,6 +71,7 @@ class Procedure:
         self,
         *,
         target: Target,
+        host: TargetHost,
         fleet: LoadFleet,
         desk: OrderDesk,
         journal: Journal,
@@ -75,6 +81,7 @@ class Procedure:
         on_step: Callable[[Attempt, str], None],
     ) -> None:
         self._target = target
+        self._host = host
         self._fleet = fleet
         self._desk = desk
         self._journal = journal
@@ -103,18 +110,25 @@ class Procedure:
                 flush_reply = detail["reply"] = await target.flush(guards)
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
+            await self._host.watch_link()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
             detail["sent"] = sum(summary.sent for summary in result.summaries)
             detail["lost"] = dict(result.lost)
+            links = detail["link_changes"] = await self._link_changes(result)
         where = {"point_id": attempt.point.point_id, "attempt": attempt.number}
         self._journal.append("load_started", **where, unix_ns=result.start_unix_ns)
         self._journal.append("load_ended", **where, unix_ns=result.end_unix_ns)
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
-        return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known, self._leased)
+        return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known, self._leased, links)
+
+    async def _link_changes(self, result: FleetResult) -> dict[str, int]:
+        told = {summary.worker: summary.link_changes for summary in result.summaries}
+        told["target host"] = await self._host.link_changes()
+        return {name: changes for name, changes in told.items() if changes is not None}
 
     async def _idle(self, attempt: Attempt) -> bool:
         guards = self._guards
