@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all bench bench-handover lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all chaos bench bench-handover lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -30,6 +30,9 @@ test: setup ## every test that needs nothing but this machine
 
 test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
 	$(BIN)/python -m pytest
+
+chaos: setup ## a run on three hosts that is struck over fifty times (root, iproute2; 10 minutes; CHAOS="--seed 2")
+	PYTHONPATH=tests/ray $(BIN)/python tests/chaos/chaos.py $(CHAOS)
 
 bench: setup ## the client's cost and truth beside bare C, in one run (needs cc)
 	$(MAKE) --silent -C benchmarks/mockserver

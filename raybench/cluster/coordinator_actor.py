@@ -27,7 +27,7 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import damaged_points
+from raybench.protocol.evidence import strike_damaged
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
@@ -116,10 +116,10 @@ class CoordinatorActor:
 
     async def _build_and_run(self) -> Outcome:
         scenario, run = self._scenario, self._run_directory
-        history = History.of(read_journal(run.journal) if run.journal.exists() else [])
-        history.reopen(await asyncio.to_thread(damaged_points, run) if history.committed else [])
         journal = Journal(run.journal, self._clock)
         try:
+            await asyncio.to_thread(strike_damaged, run, journal)
+            history = History.of(read_journal(run.journal))
             corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
             prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
             traces = await asyncio.to_thread(read_traces, scenario, self._base)

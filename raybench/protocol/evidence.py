@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
-from raybench.records.journal import read_journal
+from raybench.analysis.points import struck_if_damaged
+from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
 
 
@@ -28,16 +29,17 @@ def load_requests(
     return of_load(gathered.table), gathered.warnings
 
 
-def damaged_points(run: RunDirectory) -> list[str]:
-    """Accepted points whose records are not whole any more: a resumed run measures them again."""
+def strike_damaged(run: RunDirectory, journal: Journal) -> None:
+    """Commit accepted points whose records are not whole any more as void, so that a resumed run measures them
+    again. To be called before the journal is read for the resume."""
     history = history_of(run)
-    return [
-        point_id
-        for point_id, point in history.points.items()
-        if point.verdict == "accepted"
-        and point.final_attempt is not None
-        and requests_of(run, point_id, point.final_attempt, history).warnings
-    ]
+    for point_id, point in history.points.items():
+        if point.verdict != "accepted" or point.final_attempt is None:
+            continue
+        row = {"verdict": point.verdict}
+        warnings = requests_of(run, point_id, point.final_attempt, history).warnings
+        if struck := struck_if_damaged(row, warnings):
+            journal.append("point_committed", point_id=point_id, attempt=point.final_attempt, **struck)
 
 
 def load_health(

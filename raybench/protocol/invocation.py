@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -49,11 +48,6 @@ class History:
                 if read_search(events, *name).settled:
                     history.searched.add(name)
         return history
-
-    def reopen(self, point_ids: Iterable[str]) -> None:
-        """Points whose commit does not hold any more."""
-        for point_id in point_ids:
-            del self.committed[point_id]
 
     def probed(self, scenario: Scenario) -> dict[tuple[str, str], list[Level]]:
         """By (arm, workload), the levels that searches have committed points at."""

@@ -87,7 +87,7 @@ class Matrix:
         return ended.exit_code == EXIT_OK
 
     def _strike_one(self, striker: Striker, deck: list[str], running: product.Running) -> None:
-        time.sleep(self._chance.choice([self._chance.uniform(0, 1), self._chance.uniform(2, 5)]))
+        time.sleep(self._chance.choice([self._chance.uniform(0, 1), self._chance.uniform(1, 4)]))
         if running.process.poll() is None and self._fleet_is_up():
             kind = deck.pop()
             done = striker.strike(kind, running)
@@ -224,7 +224,7 @@ def prepare(folder: Path, made: Hosts) -> None:
 
 def placement() -> dict[str, object]:
     return {
-        "placement": {"client_resource": "bench_client", "target_resource": "gpu_host", "start_timeout_s": 30},
+        "placement": {"client_resource": "bench_client", "target_resource": "gpu_host", "start_timeout_s": 20},
         "load": {"client_nodes": 2},
     }
 

@@ -14,19 +14,21 @@ from hosts import Hosts, command
 
 #: How many of each; the order is the seed's.
 DECK = {
-    "worker killed": 20,
-    "client link cut": 8,
+    "worker killed": 24,
+    "client link cut": 9,
     "client link cut for long": 1,
-    "target link cut": 8,
-    "client link slow": 3,
-    "target link slow": 3,
+    "target link cut": 9,
+    "client link slow": 2,
+    "target link slow": 2,
     "engine killed": 2,
     "client raylet killed": 1,
     "target raylet killed": 1,
-    "coordinator killed": 3,
-    "driver killed": 3,
-    "disk full": 3,
+    "coordinator killed": 2,
+    "driver killed": 2,
+    "disk full": 2,
 }
+#: After these the command can only end.
+FATAL = frozenset({"client raylet killed", "coordinator killed", "driver killed"})
 #: How long a short cut lasts, and what a slow link lets through, at least and at most.
 CUT_S, SLOW_KBIT = (0.3, 2.0), (128, 1024)
 #: What a run may take to notice that it cannot go on, and to end.
@@ -57,6 +59,8 @@ class Striker:
         if not self._carry_out(kind, running):
             return False
         self.faults.append(Fault(kind, begin, time.time_ns()))
+        if kind in FATAL:
+            self._await_end(running)
         return True
 
     def mend(self) -> None:

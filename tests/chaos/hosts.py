@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -124,7 +125,8 @@ def hosts(folder: Path) -> Iterator[Hosts]:
         made = Hosts(folder, net, stack.enter_context(head))
         for host in ("client", "target"):
             stack.callback(made.leave, host)
-            made.join(host)
+        with ThreadPoolExecutor() as both:
+            list(both.map(made.join, ("client", "target")))
         yield made
 
 

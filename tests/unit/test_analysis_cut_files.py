@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_fakes import FakeEngine, Stage, scenario
+from protocol_fakes import FakeClock, FakeEngine, Stage, scenario
 from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
+from raybench.analysis.searches import read_search
 from raybench.engines import ENGINES
-from raybench.protocol.evidence import damaged_points
+from raybench.protocol.evidence import strike_damaged
 from raybench.protocol.invocation import History
-from raybench.records.journal import read_journal
+from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
 from raybench.report.write import write_report
 
@@ -77,7 +78,7 @@ def commit_ends(run: RunDirectory) -> dict[str, int]:
     return ends
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_files_cut_at_any_byte_are_read_and_no_other_number_changes(
     whole: RunDirectory, data: st.DataObject
@@ -92,15 +93,14 @@ def test_files_cut_at_any_byte_are_read_and_no_other_number_changes(
                 file.truncate(size)
         warnings = merge(cut)
         assert write_report(cut).read_text()
-        History.of(read_journal(cut.journal))  # what a resume begins with
         shorter = {name for name, size in kept.items() if size < (whole.path / name).stat().st_size}
         for name in shorter - {"journal.jsonl"}:
             assert any(warning.startswith(f"{name}:") for warning in warnings), name
-        check_rows(whole, cut, kept.get("journal.jsonl"), shorter, damaged_points(cut))
+        check_rows(whole, cut, kept.get("journal.jsonl"), shorter, struck(cut))
 
 
 def check_rows(
-    whole: RunDirectory, cut: RunDirectory, journal_bytes: int | None, shorter: set[str], damaged: list[str]
+    whole: RunDirectory, cut: RunDirectory, journal_bytes: int | None, shorter: set[str], again: list[str]
 ) -> None:
     before, after = rows_of(whole), rows_of(cut)
     assert after.keys() == before.keys()
@@ -114,9 +114,9 @@ def check_rows(
         if own & shorter and row["verdict"] == "accepted":
             assert after[point_id]["verdict"] == "void"
             assert "damaged after it was accepted" in after[point_id]["reasons"][0]
-            assert point_id in damaged
+            assert point_id in again
         elif not own & shorter:
-            assert point_id not in damaged
+            assert point_id not in again
             differing = {name for name, value in row.items() if after[point_id][name] != value}
             assert differing <= (set(OF_GPUS) if gpu_cut else set()), (point_id, differing)
 
@@ -124,11 +124,35 @@ def check_rows(
 def test_a_resumed_run_measures_a_damaged_point_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "sglang", FakeEngine())  # type: ignore[arg-type]
     run = by_the_coordinator(tmp_path)
-    assert damaged_points(run) == []
+    assert struck(run) == []
     part = run.parts_of("arm/first/c2", 2)[0]
     part.write_bytes(part.read_bytes()[:-20])
-    assert damaged_points(run) == ["arm/first/c2"]
+    assert struck(run) == ["arm/first/c2"]
     history = History.of(read_journal(run.journal))
-    history.reopen(damaged_points(run))
     assert not history.settled("arm/first/c2")
     assert history.settled("arm/first/c1")
+    merge(run)
+    row = rows_of(run)["arm/first/c2"]
+    assert (row["verdict"], row["reasons"][0][:48]) == ("void", "its records were damaged after it was accepted: ")
+    assert struck(run) == []
+
+
+def test_a_search_whose_probe_was_struck_is_open_again() -> None:
+    point = {"event": "point_committed", "point_id": "a/w/c2", "attempt": 1, "verdict": "accepted"}
+    ended = [
+        {"event": "search_started", "arm": "a", "workload": "w"},
+        point,
+        {"event": "search_ended", "arm": "a", "workload": "w", "status": "found"},
+    ]
+    assert read_search(ended, "a", "w").settled
+    assert not read_search([*ended, point | {"verdict": "void"}], "a", "w").settled
+
+
+def struck(run: RunDirectory) -> list[str]:
+    """What a resume strikes before it goes on."""
+    before = len(read_journal(run.journal))
+    journal = Journal(run.journal, FakeClock())
+    strike_damaged(run, journal)
+    journal.close()
+    lines = read_journal(run.journal)[before:]
+    return [str(line["point_id"]) for line in lines if line["event"] == "point_committed"]
