@@ -27,8 +27,10 @@ DECK = {
     "driver killed": 2,
     "disk full": 2,
 }
-#: After these the command can only end.
-FATAL = frozenset({"client raylet killed", "coordinator killed", "driver killed"})
+#: After these the command can only end: nothing more is struck until it has.
+FATAL = frozenset(
+    {"engine killed", "client raylet killed", "target raylet killed", "coordinator killed", "driver killed"}
+)
 #: How long a short cut lasts, and what a slow link lets through, at least and at most.
 CUT_S, SLOW_KBIT = (0.3, 2.0), (128, 1024)
 #: What a run may take to notice that it cannot go on, and to end.
@@ -74,15 +76,15 @@ class Striker:
         host = kind.split()[0]
         match kind:
             case "worker killed":
-                return self._kill(self._chance.choice(["head", "client"]), "ray::LoadWorkerActor")
+                return self._kill(["head", "client"], "ray::LoadWorkerActor")
             case "engine killed":
-                return self._kill("target", "-m raybench.sim", "--sim-json", without="guard.py")
+                return self._kill(["target"], "-m raybench.sim", "--sim-json", without="guard.py")
             case "coordinator killed":
-                return self._kill("head", "ray::CoordinatorActor")
+                return self._kill(["head"], "ray::CoordinatorActor")
             case "driver killed":
-                return self._kill("head", "-m raybench run", without="/bin/sh")
+                return self._kill(["head"], "-m raybench run", without="/bin/sh")
             case "client raylet killed" | "target raylet killed":
-                return self._kill(host, "raylet/raylet")
+                return self._kill([host], "raylet/raylet")
             case "client link cut" | "target link cut":
                 return self._cut(host, lambda: time.sleep(self._chance.uniform(*CUT_S)))
             case "client link cut for long":
@@ -93,8 +95,9 @@ class Striker:
                 assert kind == "disk full", kind
                 return self._fill(running)
 
-    def _kill(self, host: str, *words: str, without: str = "\0") -> bool:
-        found = [one for one in self._hosts.find(host, *words) if without not in command(one)]
+    def _kill(self, hosts: list[str], *words: str, without: str = "\0") -> bool:
+        processes = (one for host in hosts for one in self._hosts.find(host, *words))
+        found = [one for one in processes if without not in command(one)]
         if not found:
             return False
         victim = self._chance.choice(found)
