@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from raybench.cluster.events import EVENTS_VARIABLE, event_line
 from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import OnNote, OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
 from raybench.engines import ENGINES
-from raybench.errors import EXIT_OK, RaybenchError, TargetError
+from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import limits_of
@@ -110,11 +111,19 @@ def _carry_out(
 ) -> Outcome:
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
-        return drive(scenario, run, run_id, base, force=force, on_snapshot=show, on_note=note)
-    finally:
-        if run.journal.exists():
-            merge(run)
-            write_report(run)
+        outcome = drive(scenario, run, run_id, base, force=force, on_snapshot=show, on_note=note)
+    except RaybenchError:
+        with suppress(RunDirectoryError):  # what ended the run says more than why it cannot be reported now
+            _report(run)
+        raise
+    _report(run)
+    return outcome
+
+
+def _report(run: RunDirectory) -> None:
+    if run.journal.exists():
+        merge(run)
+        write_report(run)
 
 
 def _say(kind: str, **fields: object) -> None:

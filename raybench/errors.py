@@ -4,7 +4,7 @@
     ├── ConfigError             2   a scenario, a cluster file or an option is wrong; nothing was contacted
     ├── ClusterError            3   Ray, placement, the Job API
     ├── TargetError             4   a step against the serving engine failed
-    ├── RunDirectoryError       2   a run directory cannot be read or does not fit the request
+    ├── RunDirectoryError       2   a run directory cannot be read, cannot be written, or does not fit the request
     └── WindowsExhausted        2   the corpus has too little text left that a server was never sent
 
 A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
@@ -13,7 +13,9 @@ Any room may import this module.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_NOT_ALL_VALID = 1
@@ -93,9 +95,19 @@ class TargetError(RaybenchError):
 
 
 class RunDirectoryError(RaybenchError):
-    """A run directory is missing, unreadable, or belongs to another scenario."""
+    """A run directory is missing, unreadable, cannot be written, or belongs to another scenario."""
 
     exit_code = EXIT_USAGE
+
+    @classmethod
+    def unwritten(cls, path: Path, error: OSError) -> RunDirectoryError:
+        """A write of the run's that failed, with the way out; whole lines and batches before it stay."""
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way_out = "free space on its disk" if full else "mend that"
+        return cls(
+            f"{path}: cannot be written: {error.strerror or error}; {way_out}, then go on with --resume:"
+            " what is committed stays"
+        )
 
 
 class WindowsExhausted(RaybenchError):

@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import tempfile
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,9 +227,11 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
     """Table, closing line, report path; the exit code."""
     if run is not None and run.journal.is_file():
         if listener.outcome is None:  # the driver may have been ended before it came to this
-            merge(run)
-            write_report(run)
-        print_points(run, console)
+            with suppress(RunDirectoryError):  # as on a full disk; what ended the run is said below
+                merge(run)
+                write_report(run)
+        if run.points_parquet.is_file():
+            print_points(run, console)
     if listener.outcome is not None:
         console.print(closing_line(listener.outcome), highlight=False, markup=False, soft_wrap=True)
     if listener.error is not None:

@@ -35,6 +35,7 @@ from raybench.analysis.points import (
     point_facts,
     point_vram,
     points_table,
+    struck_if_damaged,
 )
 from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.stats import PERCENTILE_METHOD
@@ -94,6 +95,7 @@ def merge(run: RunDirectory) -> list[str]:
                 writer.write_table(_as(request_table(requests.table, series, final=final), requests_schema))
                 if final:
                     rows[point_id] |= measured(rows[point_id], requests.table, series, history)
+                    rows[point_id] |= struck_if_damaged(rows[point_id], requests.warnings)
                     search = searches.get(str(rows[point_id]["workload"]))
                     accepted = rows[point_id]["verdict"] == "accepted"
                     if search is not None and search.slo is not None and accepted:

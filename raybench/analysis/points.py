@@ -126,6 +126,17 @@ def _reasons(point: PointHistory) -> list[str]:
     return ["interrupted: no attempt was committed" if point.attempts else "not measured"]
 
 
+def struck_if_damaged(row: Mapping[str, Any], warnings: Sequence[str]) -> Row:
+    """What changes in an accepted point's row when the parts of its final attempt are not what they were when it
+    was accepted: its numbers are those of the records that are left, and no number of the point's."""
+    if row["verdict"] != "accepted" or not warnings:
+        return {}
+    return {
+        "verdict": "void",
+        "reasons": [f"its records were damaged after it was accepted: {'; '.join(warnings)}"],
+    }
+
+
 def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, history: History) -> Row:
     """The columns `POINT_VRAM` of one attempt: usage over its load, idle from before the arm's first load.
 

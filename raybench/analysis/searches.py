@@ -52,7 +52,9 @@ def read_search(lines: Iterable[Line], arm: str, workload: str) -> SearchStory:
         if line["event"] == "point_committed" and line["point_id"].startswith(prefix):
             probes = {name: verdict for name, verdict in story.probes.items() if name != line["point_id"]}
             outdated = tuple(name for name in story.outdated if name != line["point_id"])
-            story = replace(story, probes={**probes, line["point_id"]: line["verdict"]}, outdated=outdated)
+            # A probe that is committed behind the end was struck afterwards: the search is open again.
+            probes[line["point_id"]] = line["verdict"]
+            story = replace(story, probes=probes, outdated=outdated, ended=None)
         elif (line.get("arm"), line.get("workload")) == (arm, workload):
             story = _told(story, line)
     return story

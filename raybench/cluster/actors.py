@@ -13,6 +13,7 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import ray
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
+from raybench.deploy.links import LinkWatch
 from raybench.engines import ENGINES
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
@@ -79,9 +81,12 @@ class LoadWorkerActor:
 
     async def arm(self, order: Order) -> None:
         await self._worker.arm(order)
+        urls = [order.endpoint.url, *order.endpoint.load_urls]
+        self._links = LinkWatch.of_routes(urls, own_addresses(order.source_addresses))
 
     async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
-        return await self._worker.run(self._desk, start_unix_ns, offset)
+        summary = await self._worker.run(self._desk, start_unix_ns, offset)
+        return replace(summary, link_changes=self._links.changes())
 
     async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
         return await self._worker.recall(point_id, attempt, phase, recall)
@@ -98,6 +103,7 @@ class TargetHostActor:
         self._clock = AnchoredClock()
         self._sims: dict[str, RunningSim] = {}
         self._sampler: GpuSampler | None = None
+        self._links: LinkWatch | None = None
         self._pump: asyncio.Task[None] | None = None
         self._part = ""
         self._log: LogWatch | None = None
@@ -173,6 +179,12 @@ class TargetHostActor:
         self._encoder = ArrowEncoder(GPU, metadata)
         self._pump = asyncio.ensure_future(self._pump_for_ever())
         return status
+
+    async def watch_links(self, clients: Sequence[str]) -> None:
+        self._links = LinkWatch(clients)
+
+    async def link_changes(self) -> int | None:
+        return None if self._links is None else self._links.changes()
 
     async def gpu_reason(self) -> str | None:
         if self._sampler is None:

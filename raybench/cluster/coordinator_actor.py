@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from raybench.load.order import Endpoint
 from raybench.protocol.client_checks import asked_by_host, expected_load, points_to_come
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
+from raybench.protocol.evidence import strike_damaged
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
@@ -57,6 +59,7 @@ class CoordinatorActor:
         self._coordinator: Coordinator | None = None
         self._task: asyncio.Task[Outcome] | None = None
         self._notes: list[str] = []
+        self._unwritten: RunDirectoryError | None = None
 
     async def describe(self) -> dict[str, object]:
         """Who is running what, for a second run that wants the same target."""
@@ -65,15 +68,20 @@ class CoordinatorActor:
     async def run(self) -> Outcome | RaybenchError:
         """The whole run. What raybench explains to its user is returned, since an exception would come
         out of Ray in other clothes."""
+        self._task = asyncio.ensure_future(self._build_and_run())
         syncer = asyncio.ensure_future(self._sync_for_ever())
+        ended: Outcome | RaybenchError
         try:
-            self._task = asyncio.ensure_future(self._build_and_run())
-            return await self._task
+            ended = await self._task
         except RaybenchError as error:
-            return error
+            ended = error
         finally:
             syncer.cancel()
+        try:
             self._files.close_all()
+        except RunDirectoryError as error:
+            return self._unwritten or error
+        return self._unwritten or ended
 
     async def stop(self) -> None:
         """Give the run up: what is in flight is closed and recorded, arms are stopped."""
@@ -94,22 +102,32 @@ class CoordinatorActor:
         return await self._desk.lease(worker, point_id, attempt, phase, free_slots, settled)
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        await self._desk.append(worker, point_id, attempt, phase, kind, data)
+        try:
+            await self._desk.append(worker, point_id, attempt, phase, kind, data)
+        except RunDirectoryError as error:
+            await self._give_up(error)
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._desk.heartbeat(worker, in_flight, completed, output_tokens)
 
     async def append_part(self, relative_path: str, data: bytes) -> None:
-        await self._desk.append_part(relative_path, data)
+        try:
+            await self._desk.append_part(relative_path, data)
+        except RunDirectoryError as error:
+            await self._give_up(error)
 
     async def close_part(self, relative_path: str) -> None:
-        await self._desk.close_part(relative_path)
+        try:
+            await self._desk.close_part(relative_path)
+        except RunDirectoryError as error:
+            await self._give_up(error)
 
     async def _build_and_run(self) -> Outcome:
         scenario, run = self._scenario, self._run_directory
-        events = read_journal(run.journal) if run.journal.exists() else []
         journal = Journal(run.journal, self._clock)
         try:
+            await asyncio.to_thread(strike_damaged, run, journal)
+            history = History.of(read_journal(run.journal))
             corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
             prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
             traces = await asyncio.to_thread(read_traces, scenario, self._base)
@@ -138,7 +156,7 @@ class CoordinatorActor:
                 run_id=self._run_id,
                 run=run,
                 journal=journal,
-                history=History.of(events),
+                history=history,
                 corpus=corpus,
                 traces=traces,
                 ledger_dir=run.path.parent / ".ledger",
@@ -152,7 +170,8 @@ class CoordinatorActor:
             )
             outcome = await self._coordinator.run()
         except RaybenchError as error:
-            journal.append("run_failed", error=str(error), kind=type(error).__name__)
+            with suppress(RunDirectoryError):  # a full disk has said so itself
+                journal.append("run_failed", error=str(error), kind=type(error).__name__)
             raise
         finally:
             journal.close()
@@ -176,7 +195,17 @@ class CoordinatorActor:
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
-            await asyncio.to_thread(self._files.sync)
+            try:
+                await asyncio.to_thread(self._files.sync)
+            except RunDirectoryError as error:
+                await self._give_up(error)
+
+    async def _give_up(self, error: RunDirectoryError) -> None:
+        """Records that cannot be kept are worth no load: the run ends, and says why. Whoever wrote is told
+        nothing, since it could only die of it, and would be taken for lost."""
+        if self._unwritten is None:
+            self._unwritten = error
+            await self.stop()
 
 
 def refuse_changed_traces(manifest: Mapping[str, Any], traces: Mapping[str, Mapping[str, object]]) -> None:

@@ -44,6 +44,8 @@ CANCEL_TIMEOUT_S = 15.0
 #: given up; of a host behind a cut link Ray itself would wait for an answer for about a minute.
 SILENT_LOOKS_MAX = 10
 LOOK_S = 1.0
+#: The same for a worker that is asked something between loads.
+SILENT_S = SILENT_LOOKS_MAX * LOOK_S
 #: What one actor may hold in calls at a time: leases, record pieces and heartbeats of many workers.
 COORDINATOR_CONCURRENCY = 10_000
 
@@ -70,8 +72,11 @@ def pinned(cls: type, node: Node, **options: object) -> Any:
     return ray.remote(cls).options(**settings, **options)
 
 
-async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
-    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone."""
+async def within(call: Awaitable[T], timeout_s: float | None, what: str) -> T:
+    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone.
+
+    timeout_s: None = as long as the actor lives.
+    """
     try:
         return await asyncio.wait_for(call, timeout_s)
     except TimeoutError:
@@ -142,7 +147,8 @@ class RayFleet:
     ) -> FleetResult:
         lost: dict[str, str] = {name: "gone before the start" for name in orders if name not in offsets}
         ready = {name: order for name, order in orders.items() if name not in lost}
-        armed = await asyncio.gather(*(self._call(n, self._actors[n].arm.remote(o)) for n, o in ready.items()))
+        arming = (self._call(n, self._actors[n].arm.remote(o), SILENT_S) for n, o in ready.items())
+        armed = await asyncio.gather(*arming)
         lost |= {name: error for name, (_, error) in zip(ready, armed, strict=True) if error is not None}
         start_unix_ns = self._clock.unix_ns() + int(start_lead_s * 1e9)
         if lost:
@@ -221,19 +227,25 @@ class RayFleet:
         actor = self._actors.get(name)
         if actor is None:
             return None
-        try:
-            return await measure_offset(actor, self._clock)
-        except RayActorError:
-            self._actors.pop(name, None)
-            return None
+        offset, _ = await self._call(name, measure_offset(actor, self._clock), SILENT_S)
+        return offset
 
-    async def _call(self, name: str, ref: Awaitable[T]) -> tuple[T | None, str | None]:
-        """(result, None), or (None, reason) when the worker's process is gone; it is struck off then."""
+    async def _call(
+        self, name: str, call: Awaitable[T], limit_s: float | None = None
+    ) -> tuple[T | None, str | None]:
+        """(result, None), or (None, reason) when the worker's process is gone, or does not answer within the
+        limit; it is struck off then, and ended where it can still be reached."""
         try:
-            return await ref, None
+            return await asyncio.wait_for(call, limit_s), None
         except RayActorError as error:
             self._actors.pop(name, None)
             return None, f"no sign of life any more: {str(error).splitlines()[0]}"
+        except TimeoutError:
+            if limit_s is None:
+                raise  # not ours
+            if (actor := self._actors.pop(name, None)) is not None:
+                ray.kill(actor)
+            return None, f"no sign of life any more: no answer within {limit_s:g} s"
 
 
 async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
@@ -265,6 +277,8 @@ class RayTargetHost:
         self._node = layout.target
         alone = all(node.node_id == self._node.node_id for node in layout.clients)
         self._address = "127.0.0.1" if alone else self._node.address
+        elsewhere = (node for node in layout.clients if node.node_id != self._node.node_id)
+        self._clients_elsewhere = [node.address for node in elsewhere]
         self._run = run
         self._clock = clock
         self._scenario = scenario
@@ -283,9 +297,8 @@ class RayTargetHost:
         preload = None
         if arm.sim is not None and arm.sim.faults.preload_corpus:
             preload = self._first_attempt_text(arm_name)
-        url: str = await self._actor.launch.remote(
-            arm_name, arm, self._address, str(self._run.arm(arm_name)), preload
-        )
+        call = self._actor.launch.remote(arm_name, arm, self._address, str(self._run.arm(arm_name)), preload)
+        url: str = await within(call, None, f"launching arm {arm_name}")
         return url
 
     def _first_attempt_text(self, arm_name: str) -> dict[str, object]:
@@ -300,8 +313,10 @@ class RayTargetHost:
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         part = self._run.relative(self._run.gpu_part(self._node.hostname, self._run.next_session()))
-        offset = await measure_offset(self._actor, self._clock)
-        status: GpuStatus = await self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
+        what = "starting the GPU monitor"
+        offset = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+        call = self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
+        status: GpuStatus = await within(call, None, what)
         write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
         self._gpu_on = status.available
         return status.reason
@@ -329,6 +344,21 @@ class RayTargetHost:
         except ClusterError as error:
             return str(error)
         return reason
+
+    async def watch_links(self) -> None:
+        with suppress(ClusterError):  # a host that is gone is found out by whoever needs it
+            await within(
+                self._actor.watch_links.remote(self._clients_elsewhere), CALL_TIMEOUT_S, "the target host's links"
+            )
+
+    async def link_changes(self) -> int | None:
+        try:
+            changes: int | None = await within(
+                self._actor.link_changes.remote(), CALL_TIMEOUT_S, "the target host's links"
+            )
+        except ClusterError:
+            return None
+        return changes
 
     async def unwatch_gpus(self) -> None:
         self._gpu_on = False

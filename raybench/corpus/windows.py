@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.errors import ConfigError, ConfigProblem, WindowsExhausted
+from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError, WindowsExhausted
 
 __all__ = [
     "FIRST_PAGE_TOKENS",
@@ -121,7 +121,7 @@ class WindowLedger:
 
         The highest free starts are taken, so that short windows leave the low ones, the only ones where
         long windows fit. The same corpus and ledger always give the same windows. Nothing is taken and
-        WindowsExhausted raised if there are too few.
+        WindowsExhausted raised if there are too few, RunDirectoryError if the disk refuses.
         """
         assert count >= 0 and input_tokens >= 1, (count, input_tokens)
         if count == 0:
@@ -162,10 +162,13 @@ class WindowLedger:
             "pages": pages.astype("<u4").tobytes().hex(),
         }
         data = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
-        os.fsync(self._file.fileno())
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:  # a torn line is cut off by whoever reads next
+            raise RunDirectoryError.unwritten(self.path, error) from error
         self._read_bytes += len(data)
 
     def _catch_up(self) -> None:

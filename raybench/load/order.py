@@ -94,6 +94,7 @@ class WorkerSummary:
     """What a worker says at the end of an order; the records themselves are in its part file.
 
     given_up: ids of the requests whose answer it did not read to the end, which may go on in the engine.
+    link_changes: how often its host's link to the engine went down or came up meanwhile; None = not known.
     """
 
     worker: str
@@ -102,3 +103,4 @@ class WorkerSummary:
     rows_written: int
     cancelled: bool = False
     given_up: tuple[str, ...] = ()
+    link_changes: int | None = None

@@ -1,4 +1,4 @@
-"""What one attempt left behind, and what our own side of it shows: workers, reached load, clocks, GPU data.
+"""What one attempt left behind, and what our own side of it shows: workers, reached load, links, clocks, GPU data.
 
 Pure; runs in the coordinator. Each check looks at one thing and yields findings; none prints, waits or
 contacts anything. A finding of severity `void` takes the number out of every table; `warning` is shown beside
@@ -43,6 +43,7 @@ class Evidence:
     log: what the engine's own log told over the load, None where none was read, then log_reason says why if
     one should have been. flushed_groups: data-parallel groups whose log line says that the flush was done, and
     that it was not. left_inside: the engine's queue once the counters had settled, None = unknown.
+    link_changes: how often a link went down or came up under the load, by worker or `target host`.
     """
 
     point: Point
@@ -65,6 +66,7 @@ class Evidence:
     flushed_groups: tuple[frozenset[int | None], frozenset[int | None]] = (frozenset(), frozenset())
     left_inside: QueueState | None = None
     clock_uncertainty_ms: float = 0.0
+    link_changes: Mapping[str, int] = field(default_factory=dict)
     gpu_reason: str | None = None
     gpu_required: bool = False
 
@@ -146,6 +148,19 @@ def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
             f"{level} in flight for {share:.0%} of the time, asked {guards.in_flight_share_min:.0%}",
             data,
         )
+
+
+def check_links(evidence: Evidence) -> Iterator[Finding]:
+    """The network stayed up: a pause of the link would be taken for one of the engine."""
+    for name, changes in evidence.link_changes.items():
+        if changes:
+            who = name if name == "target host" else f"worker {name}"
+            yield Finding(
+                "link_interrupted",
+                "void",
+                f"the network link of {who} went down or came up {changes} times under the load",
+                {"host": name, "changes": changes},
+            )
 
 
 def check_gpu(evidence: Evidence) -> Iterator[Finding]:

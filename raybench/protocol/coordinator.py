@@ -269,6 +269,7 @@ class Coordinator:
     def _procedure(self, target: Target, log: LogReading) -> Procedure:
         return Procedure(
             target=target,
+            host=self._host,
             fleet=self._fleet,
             desk=self._desk,
             journal=self._journal,
@@ -276,7 +277,6 @@ class Coordinator:
             load=self._scenario.load,
             run_token=self._run_id[-8:],
             log=log,
-            log_position=self._host.log_position,
             on_step=lambda attempt, step: self.progress.step(attempt.point, attempt.number, step),
         )
 
@@ -393,6 +393,7 @@ class Coordinator:
             client=client,
             rooflines=self._rooflines,
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
+            link_changes=observed.link_changes,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,
         )

@@ -134,6 +134,11 @@ class OrderDesk:
             del order.recalls[holder]
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+        """Write a piece. What comes of an order that is over, from a worker that was given up behind a cut link,
+        is dropped: its part is closed, and its attempt is judged."""
+        order = self._open
+        if order is None or (point_id, attempt, phase) != (order.point_id, order.attempt, order.phase):
+            return
         name = ".".join([worker, *([phase] if phase != "load" else []), *([kind] if kind != "requests" else [])])
         path = self._run.relative(self._run.part(point_id, attempt, name))
         self._open_parts.add(path)

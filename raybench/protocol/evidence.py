@@ -9,8 +9,9 @@ from raybench.analysis.client_load import NodeLoad, node_loads
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
+from raybench.analysis.points import struck_if_damaged
 from raybench.analysis.server_log import LogSpan, PrefillLog, groups_by_flush, log_rows, prefill_log
-from raybench.records.journal import read_journal
+from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
 
 
@@ -31,6 +32,19 @@ def load_requests(
     gathered = requests_of(run, point_id, attempt, history, chunks=False)
     rows = of_load(gathered.table)
     return rows, gathered.warnings, node_loads(rows, gathered.writers)
+
+
+def strike_damaged(run: RunDirectory, journal: Journal) -> None:
+    """Commit accepted points whose records are not whole any more as void, so that a resumed run measures them
+    again. To be called before the journal is read for the resume."""
+    history = history_of(run)
+    for point_id, point in history.points.items():
+        if point.verdict != "accepted" or point.final_attempt is None:
+            continue
+        row = {"verdict": point.verdict}
+        warnings = requests_of(run, point_id, point.final_attempt, history, chunks=False).warnings
+        if struck := struck_if_damaged(row, warnings):
+            journal.append("point_committed", point_id=point_id, attempt=point.final_attempt, **struck)
 
 
 def load_health(

@@ -86,5 +86,11 @@ class TargetHost(Protocol):
     async def gpu_reason(self) -> str | None:
         """Why GPU data is missing or incomplete at this moment; None when all is well."""
 
+    async def watch_links(self) -> None:
+        """Count from now on what becomes of the host's links to the clients."""
+
+    async def link_changes(self) -> int | None:
+        """How often they went down or came up since `watch_links`; None when that is not known."""
+
     async def unwatch_gpus(self) -> None:
         """End the monitor and close its part file."""

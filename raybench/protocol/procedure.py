@@ -7,7 +7,7 @@ ended. Checking is in `verdict.py`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -24,7 +24,7 @@ from raybench.load.order import Order, rid_of
 from raybench.load.pacer import Schedule, deal
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading
+from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
@@ -56,7 +56,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Observed:
-    """What the steps saw, beside the records in the part files."""
+    """What the steps saw, beside the records in the part files.
+
+    link_changes: how often a network link went down or came up under the load, by worker or `target host`; those
+    of which it is not known are left out.
+    """
 
     before: ServerView
     after: ServerView
@@ -69,6 +73,7 @@ class Observed:
     log_flush: LogSpan | None
     log_load: LogSpan | None
     log_reason: str | None
+    link_changes: Mapping[str, int]
 
 
 class Procedure:
@@ -78,6 +83,7 @@ class Procedure:
         self,
         *,
         target: Target,
+        host: TargetHost,
         fleet: LoadFleet,
         desk: OrderDesk,
         journal: Journal,
@@ -85,10 +91,10 @@ class Procedure:
         load: Load,
         run_token: str,
         log: LogReading,
-        log_position: Callable[[], Awaitable[int | None]],
         on_step: Callable[[Attempt, str], None],
     ) -> None:
         self._target = target
+        self._host = host
         self._fleet = fleet
         self._desk = desk
         self._journal = journal
@@ -96,7 +102,6 @@ class Procedure:
         self._load = load
         self._run_token = run_token
         self._log = log
-        self._log_position = log_position
         self._on_step = on_step
         self._uncertainty_ms = 0.0
         self._leased = 0
@@ -124,11 +129,13 @@ class Procedure:
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
             log_before = detail["log_position"] = await self._log_mark()
+            await self._host.watch_links()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
             detail["sent"] = sum(summary.sent for summary in result.summaries)
             detail["lost"] = dict(result.lost)
+            links = detail["link_changes"] = await self._link_changes(result)
         where = {"point_id": attempt.point.point_id, "attempt": attempt.number}
         self._journal.append("load_started", **where, unix_ns=result.start_unix_ns)
         self._journal.append("load_ended", **where, unix_ns=result.end_unix_ns)
@@ -151,10 +158,16 @@ class Procedure:
             log_flush=self._log_span(log_before_flush, log_before),
             log_load=self._log_span(log_before, log_after),
             log_reason=self._log.reason if self._log.part is None else "the target's host did not answer",
+            link_changes=links,
         )
 
+    async def _link_changes(self, result: FleetResult) -> dict[str, int]:
+        told = {summary.worker: summary.link_changes for summary in result.summaries}
+        told["target host"] = await self._host.link_changes()
+        return {name: changes for name, changes in told.items() if changes is not None}
+
     async def _log_mark(self) -> int | None:
-        return None if self._log.part is None else await self._log_position()
+        return None if self._log.part is None else await self._host.log_position()
 
     def _log_span(self, begin: int | None, end: int | None) -> LogSpan | None:
         if self._log.part is None or begin is None or end is None:

@@ -11,6 +11,7 @@ from raybench.protocol.checks import (
     Evidence,
     check_clocks,
     check_gpu,
+    check_links,
     check_reached_load,
     check_workers,
 )
@@ -89,6 +90,7 @@ def _of_complete_records(
         *check_growth(evidence.requests),
         *check_workers_health(evidence.health),
         *check_rooflines(evidence.client, evidence.rooflines),
+        *check_links(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
     )

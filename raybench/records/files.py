@@ -10,36 +10,58 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from raybench.errors import RunDirectoryError
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the disk refuses inside comes out as a RunDirectoryError with the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError.unwritten(path, error) from error
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Gives a path beside `path` to write to; on success that file takes the place of `path`.
 
-    On an error the new file is removed and an old one stays as it was. The folder must exist.
+    On an error the new file is removed and an old one stays as it was. The folder must exist. Raises
+    RunDirectoryError when the disk refuses.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        yield beside
-        with beside.open("rb") as written:
-            os.fsync(written.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    with writing(path):
+        try:
+            yield beside
+            with beside.open("rb") as written:
+                os.fsync(written.fileno())
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+        sync_folder(path.parent)
 
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a whole file, replacing an old one atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
         beside.write_bytes(data)
 
 
-def append_all(file: int, data: bytes) -> None:
-    """Write every byte to an open file descriptor; the system may take them in pieces."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
+def append_whole(file: int, data: bytes, path: Path) -> None:
+    """Append every byte, or none: what a full disk took of them is taken back, so that nothing torn gets
+    between what is appended later. The file has one writer. Raises RunDirectoryError, naming `path`.
+    """
+    before = os.fstat(file).st_size
+    with writing(path):
+        try:
+            view = memoryview(data)
+            while view:  # the system may take them in pieces
+                view = view[os.write(file, view) :]
+        except OSError:
+            os.ftruncate(file, before)
+            raise
 
 
 def sync_folder(folder: Path) -> None:

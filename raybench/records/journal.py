@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raybench.errors import RunDirectoryError
 from raybench.records.clock import Clock
-from raybench.records.files import append_all, sync_folder
+from raybench.records.files import append_whole, sync_folder, writing
 from raybench.records.strict_json import from_json, to_json
 
 #: Event that stands in for a line which was torn by the death of its writer.
@@ -29,9 +29,10 @@ class Journal:
     def __init__(self, path: Path, clock: Clock) -> None:
         self.path = path
         self._clock = clock
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        sync_folder(path.parent)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            sync_folder(path.parent)
         size = os.fstat(self._file).st_size
         if size:
             torn = os.pread(self._file, 1, size - 1) != b"\n"
@@ -41,7 +42,8 @@ class Journal:
         """Write one line with `event`, `unix_ns`, `monotonic_ns` and the fields.
 
         A field named as one of the two stamps takes its place: an instant that the caller measured says
-        more than that of the writing. NaN and infinities become null.
+        more than that of the writing. NaN and infinities become null. Raises RunDirectoryError when the
+        disk refuses the line; the journal is then as it was.
         """
         self._write(self._line(event, fields))
 
@@ -53,8 +55,9 @@ class Journal:
         return to_json({"event": event, **stamps, **fields}).encode() + b"\n"
 
     def _write(self, data: bytes) -> None:
-        append_all(self._file, data)
-        os.fsync(self._file)
+        append_whole(self._file, data, self.path)
+        with writing(self.path):
+            os.fsync(self._file)
 
 
 def read_journal(path: Path) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from raybench.errors import RunDirectoryError
-from raybench.records.files import replacing, sync_folder
+from raybench.records.files import replacing, sync_folder, writing
 from raybench.records.strict_json import read_json, write_json
 
 __all__ = ["RunDirectory", "make_writable", "read_json", "replacing", "safe_name", "write_json"]
@@ -80,18 +80,17 @@ class RunDirectory:
 
     def create(self) -> None:
         """Make the directory. Raises RunDirectoryError if anything is there: a run is written once."""
-        try:
+        with writing(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunDirectoryError(f"{self.path}: cannot be made: {error.strerror}") from None
         if any(self.path.iterdir()):
             raise RunDirectoryError(
                 f"{self.path}: not empty; go on with that run by --resume, or name another directory"
             )
-        self.arms.mkdir()
-        self.parts.mkdir()
-        sync_folder(self.path)
-        sync_folder(self.path.parent)
+        with writing(self.path):
+            self.arms.mkdir()
+            self.parts.mkdir()
+            sync_folder(self.path)
+            sync_folder(self.path.parent)
 
     def require(self) -> None:
         """Raises RunDirectoryError unless a run was begun here."""
@@ -111,7 +110,8 @@ class RunDirectory:
     def arm(self, arm: str) -> Path:
         """Folder of an arm's facts and logs; made if missing."""
         folder = self.arms / safe_name(arm)
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def attempt(self, point_id: str, attempt: int) -> Path:

@@ -131,3 +131,45 @@ def test_a_cut_link_voids_the_point_and_resume_completes_once_it_is_back(tmp_pat
     assert (points["small/tiny/c2"]["final_attempt"], points["small/slow/c4"]["final_attempt"]) == (1, 2)
     workers = product.requests(run, point_id="small/slow/c4", attempt=2)["worker"].unique().to_pylist()
     assert len(workers) == 2
+
+
+def test_a_link_that_was_away_for_a_moment_voids_the_point(tmp_path: Path, hosts: Hosts) -> None:
+    """No request fails of it; only the pause would be in the numbers."""
+    scenario = product.write_scenario(
+        tmp_path, product.scenario("flap", sim=product.SLOW_SIM, workloads=[product.SLOW])
+    )
+    with product.start(
+        "submit", scenario, "--cluster", hosts.cluster_file(tmp_path), **hosts.product(tmp_path)
+    ) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        product.wait_for_load(run, running, "small/slow/c4")
+        hosts.net.cut("target")
+        hosts.net.restore("target")
+        ended = running.end(END_LIMIT_S)
+    assert ended.exit_code == 1, ended.output
+    point = product.points(run)["small/slow/c4"]
+    found = [one for one in json.loads(point["findings"]) if one["severity"] == "void"]
+    assert [(one["code"], one["data"]["host"]) for one in found] == [("link_interrupted", "target host")]
+    assert found[0]["data"]["changes"] == 2
+    assert point["requests_ok"] == 24
+
+
+def test_a_worker_that_cannot_be_reached_between_loads_is_given_up(tmp_path: Path, hosts: Hosts) -> None:
+    """Ray would wait for its answer as long as it takes the host for alive, which is for ever here."""
+    content = product.scenario("between", workloads=[product.SLOW], guards={"idle_stable_s": 3})
+    scenario = product.write_scenario(tmp_path, content)
+    command = ["submit", "--cluster", hosts.cluster_file(tmp_path)]
+    with product.start(*command, scenario, **hosts.product(tmp_path)) as running:
+        run = product.wait_for_run(tmp_path / "on-head", running)
+        ready = product.wait_for_event(run, running, "fleet_ready")
+        product.wait_for_event(run, running, "step", step="prewarm")
+        hosts.net.cut("client")
+        ended = running.end(END_LIMIT_S)
+    hosts.net.restore("client")
+    assert ended.exit_code == 1, ended.output
+    lost = [
+        one for one in json.loads(product.points(run)["small/slow/c4"]["findings"]) if one["severity"] == "void"
+    ]
+    assert ("worker_lost", "w001") in [(one["code"], one["data"].get("worker")) for one in lost]
+    silent = {one["worker"]: one["pid"] for one in ready["workers"]}["w001"]
+    product.until(lambda: product.is_gone(silent), "the end of the worker that was given up")

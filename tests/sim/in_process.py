@@ -131,6 +131,12 @@ class PlainHost:
     async def gpu_reason(self) -> str | None:
         return None
 
+    async def watch_links(self) -> None:
+        """Nothing: there is no link between two parts of one process."""
+
+    async def link_changes(self) -> int | None:
+        return None
+
     async def unwatch_gpus(self) -> None:
         raise AssertionError("the runs here have no GPU monitor")
 

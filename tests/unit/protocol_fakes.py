@@ -321,6 +321,7 @@ class FakeHost:
 
     log: list[str] = field(default_factory=list)
     reason: str | None = None
+    changes: int | None = None
 
     async def launch(self, arm_name: str, arm: Arm) -> str:
         self.log.append(f"launch {arm_name}")
@@ -345,6 +346,12 @@ class FakeHost:
 
     async def gpu_reason(self) -> str | None:
         return self.reason
+
+    async def watch_links(self) -> None:
+        pass
+
+    async def link_changes(self) -> int | None:
+        return self.changes
 
     async def unwatch_gpus(self) -> None:
         self.log.append("unwatch")

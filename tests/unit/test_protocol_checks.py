@@ -368,6 +368,12 @@ def test_o_r5_clocks_that_are_not_known_well_enough_are_a_warning() -> None:
     assert findings(evidence(clock_uncertainty_ms=50.0)) == {}
 
 
+def test_a_link_that_was_interrupted_under_the_load_is_void() -> None:
+    found = only(evidence(link_changes={"w0": 0, "target host": 2}), "link_interrupted")
+    assert (found.severity, found.data) == ("void", {"host": "target host", "changes": 2})
+    assert findings(evidence(link_changes={"w0": 0, "target host": 0})) == {}
+
+
 # Retry or void
 
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import pytest
 from protocol_fakes import NS_PER_S, FakeClock
 
-from raybench.errors import RunDirectoryError
 from raybench.load.leases import Recall, Returned
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.progress import Progress
@@ -144,11 +143,11 @@ def test_no_lease_without_an_order_and_after_its_end(desk: OrderDesk) -> None:
 
 
 def test_each_phase_and_kind_has_a_part_of_its_own(desk: OrderDesk, run: RunDirectory) -> None:
-    desk.open(POINT, 1, "load", 4, {"w0": 2}, nobody)
     for phase in ("prewarm", "load"):
+        desk.open(POINT, 1, phase, 4, {"w0": 2}, nobody)
         for kind in ("requests", "health"):
             do(desk.append("w0", POINT, 1, phase, kind, f"{phase} {kind}".encode()))
-    desk.close()
+        desk.close()
     parts = {path.name: path.read_text() for path in run.parts_of(POINT, 1)}
     assert parts == {
         "w0.arrows": "load requests",
@@ -158,14 +157,16 @@ def test_each_phase_and_kind_has_a_part_of_its_own(desk: OrderDesk, run: RunDire
     }
 
 
-def test_pieces_are_appended_and_a_closed_part_takes_no_more(desk: OrderDesk, run: RunDirectory) -> None:
+def test_o_r4_what_a_worker_sends_after_it_was_given_up_is_dropped(desk: OrderDesk, run: RunDirectory) -> None:
     desk.open(POINT, 1, "load", 4, {"w0": 2}, nobody)
     for piece in (b"one ", b"two"):
         do(desk.append("w0", POINT, 1, "load", "requests", piece))
     desk.close()
-    assert run.part(POINT, 1, "w0").read_bytes() == b"one two"
-    with pytest.raises(RunDirectoryError, match="written once"):
+    for attempt in (1, 2):  # between two orders, and during the next one
         do(desk.append("w0", POINT, 1, "load", "requests", b"late"))
+        desk.open(POINT, attempt + 1, "load", 4, {"w1": 2}, nobody)
+    assert [path.name for path in run.path.rglob("*.arrows")] == ["w0.arrows"]
+    assert run.part(POINT, 1, "w0").read_bytes() == b"one two"
 
 
 def test_the_parts_of_monitors_are_their_own_to_close(desk: OrderDesk, run: RunDirectory) -> None:

@@ -115,7 +115,7 @@ def test_an_empty_directory_may_become_a_run(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("")
-    with pytest.raises(RunDirectoryError, match="cannot be made"):
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
         RunDirectory(tmp_path / "r").create()
 
 
