@@ -118,7 +118,7 @@ def _readings(part: Part, history: History, point_id: str | None, attempt: int |
 
     Measurements from before are of another anchor, and say nothing of this part if it has its own.
     """
-    name = part.metadata.get("worker") or part.metadata.get("host") or Path(part.path).stem
+    name = part.metadata.get("worker") or part.metadata.get("clock") or Path(part.path).stem
     journalled = history.clock_readings(name, point_id, attempt)
     offset = ClockOffset.from_metadata(part.metadata)
     if offset is None or part.anchor is None:

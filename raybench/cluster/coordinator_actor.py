@@ -14,8 +14,9 @@ from typing import Any
 
 import ray
 
+from raybench.cluster.calls import live_nodes
 from raybench.cluster.capacity import Host, highest_concurrency, most_streams, refuse_beyond
-from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
+from raybench.cluster.fleet import RayFleet, RayTargetHost
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
 from raybench.deploy.ledger import digest_input

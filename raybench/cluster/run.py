@@ -25,8 +25,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util import list_named_actors
 
 import raybench
+from raybench.cluster.calls import live_nodes, pinned
 from raybench.cluster.coordinator_actor import CoordinatorActor
-from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, live_nodes, pinned
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY
 from raybench.errors import ClusterError, RaybenchError, RunDirectoryError
 from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot

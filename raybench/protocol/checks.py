@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.clock_checks import Clocks, check_clocks
+from raybench.protocol.finding import Finding
+from raybench.protocol.gpu_checks import GpuState, check_gpu
 from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
@@ -66,8 +68,8 @@ class Evidence:
     ignore_eos: bool = True
     flush_reply: str | None = None
     idle_known: bool = True
-    clock_uncertainty_ms: float = 0.0
-    gpu_reason: str | None = None
+    clocks: Clocks = field(default_factory=dict)
+    gpu: GpuState = field(default_factory=GpuState)
     gpu_required: bool = False
 
 
@@ -118,8 +120,8 @@ def _of_complete_records(
         *check_schedule(evidence.requests, guards.late_share_max),
         *check_growth(evidence.requests),
         *check_client(evidence),
-        *check_gpu(evidence),
-        *check_clocks(evidence, guards),
+        *check_gpu(evidence.gpu, required=evidence.gpu_required),
+        *check_clocks(evidence.clocks, guards),
     )
 
 
@@ -378,25 +380,6 @@ def check_client(evidence: Evidence) -> Iterator[Finding]:
                 f"worker {worker} read up to {lag_ms:.0f} ms late: its stamps may be late by as much",
                 data,
             )
-
-
-def check_gpu(evidence: Evidence) -> Iterator[Finding]:
-    """GPU data is complete, or its absence is said (case O-G1)."""
-    if evidence.gpu_reason is not None:
-        severity: Severity = "void" if evidence.gpu_required else "warning"
-        yield Finding("gpu_data_missing", severity, f"GPU data: not available ({evidence.gpu_reason})")
-
-
-def check_clocks(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
-    """Offsets between hosts are known well enough to merge by them (case O-R5)."""
-    uncertainty, limit = evidence.clock_uncertainty_ms, guards.clock_uncertainty_ms_max
-    if uncertainty > limit:
-        yield Finding(
-            "clock_uncertain",
-            "warning",
-            f"host clocks are known to {uncertainty:.1f} ms only, limit {limit:g} ms",
-            {"uncertainty_ms": uncertainty},
-        )
 
 
 def _ok(requests: pa.Table) -> pa.Table:

@@ -264,6 +264,7 @@ class Coordinator:
         return Procedure(
             target=target,
             fleet=self._fleet,
+            host=self._host,
             desk=self._desk,
             journal=self._journal,
             guards=self._scenario.guards,
@@ -361,7 +362,8 @@ class Coordinator:
 
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
-        of_attempt = (self._run, attempt.point.point_id, attempt.number, history_of(self._run))
+        history = history_of(self._run)
+        of_attempt = (self._run, attempt.point.point_id, attempt.number, history)
         requests, torn = load_requests(*of_attempt)
         gpu = self._scenario.monitors.gpu
         return Evidence(
@@ -377,8 +379,8 @@ class Coordinator:
             idle_known=observed.idle_known,
             leased=observed.leased,
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
-            clock_uncertainty_ms=observed.clock_uncertainty_ms,
-            gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
+            clocks=history.attempt_clocks(attempt.point.point_id, attempt.number),
+            gpu=await self._host.gpu_state(observed.load.start_unix_ns),
             gpu_required=gpu.required,
         )
 

@@ -289,7 +289,9 @@ class Guards(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0
-    clock_uncertainty_ms_max: Seconds = 50.0
+    clock_uncertainty_ms_max: Positive = 50.0
+    clock_offset_ms_max: Positive = 1000.0
+    clock_change_ms_max: Positive = 50.0
 
 
 class RequestLimits(Model):
