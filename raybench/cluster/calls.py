@@ -40,6 +40,12 @@ def live_nodes() -> list[Node]:
     ]
 
 
+def own_node() -> Node:
+    """The node of the calling process."""
+    own = ray.get_runtime_context().get_node_id()
+    return next(node for node in live_nodes() if node.node_id == own)
+
+
 def pinned(cls: type, node: Node, **options: object) -> Any:
     """An actor class bound to one node, taking no CPU from Ray's books; never restarted, never retried."""
     strategy = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)

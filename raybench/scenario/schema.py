@@ -38,13 +38,18 @@ SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
 
 
 class Limits(Model):
-    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win."""
+    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win.
+
+    reserved_context_tokens: of the context, beside input and output; None means what the engine is known to keep.
+    reserved_tokens_per_request: of the KV pool, beside input and output.
+    """
 
     max_running_requests: Count | None = None
     kv_pool_tokens: Tokens | None = None
     context_tokens: Tokens | None = None
     max_input_tokens: Tokens | None = None
     page_tokens: Count | None = None
+    reserved_context_tokens: Annotated[int, Field(ge=0)] | None = None
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
