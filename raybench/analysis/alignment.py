@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ import pyarrow as pa
 from raybench.records.clock import ClockAnchor, ClockOffset, enclose_offsets
 
 Stamps = npt.NDArray[np.int64]
+
+#: How the offset of a monitor outside the cluster is known, as its part says under `offset_source`.
+OffsetSource = Literal["same boot", "given", "assumed"]
 
 #: The fastest that a clock is slewed or drifts (NTP's own limit), in parts per million.
 DRIFT_MAX_PPM = 500
@@ -85,3 +89,10 @@ def align_monotonic(stamps: pa.ChunkedArray, anchor: ClockAnchor, readings: Sequ
 def uncertainty_ns(readings: Sequence[ClockReading]) -> int:
     """How well a clock is known over the time of its readings (at least one), with all that it moved by."""
     return enclose_offsets(ClockOffset(each.offset_ns, each.uncertainty_ns) for each in readings).uncertainty_ns
+
+
+def offset_text(source: str, offset: ClockOffset) -> str:
+    """How the clock of a part that was taken in was brought to the coordinator's; `source` is an OffsetSource."""
+    how = {"same boot": "known exactly (same boot)", "given": "given by hand", "assumed": "assumed, not measured"}
+    width = f" +- {offset.uncertainty_ns / 1e6:g} ms" if source != "same boot" else ""
+    return f"its clock's offset is {how[source]}: {offset.offset_ns / 1e6:+.1f} ms{width}"

@@ -1,18 +1,20 @@
 """A GPU sampler's rows as the successive bytes of one part, wherever these bytes go.
 
-Runs on the target's host: in the monitor's actor, which sends them to the coordinator, and in `raybench monitor`
-(`record` below), a plain process on a host outside the Ray cluster, which writes them to a file of its own.
+Runs on the target's host: in the monitor's actor, which sends them to the coordinator, and in `raybench monitor`,
+a plain process on a host outside the Ray cluster, which writes them to a file of its own.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from raybench.errors import TargetError
-from raybench.monitors.gpu import GpuSampler, GpuStatus
-from raybench.records.clock import ClockAnchor
+from raybench.errors import ConfigError, ConfigProblem, TargetError
+from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
+from raybench.records.clock import AnchoredClock, ClockAnchor
 from raybench.records.files import append_all, sync_folder
 from raybench.records.schema import GPU
 from raybench.records.stream import ArrowEncoder, part_metadata
@@ -66,3 +68,28 @@ def record(recording: GpuRecording, path: Path, stop: threading.Event) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def monitor_host(
+    source: GpuSource, out: Path, interval_s: float, stop: threading.Event, say: Callable[[str], object]
+) -> None:
+    """`raybench monitor`: sample this host's GPUs into a new file under `out` until `stop` is set.
+
+    Raises TargetError without GPU data, ConfigError for a folder that cannot be written.
+    """
+    clock = AnchoredClock()
+    host = clock.anchor.host
+    recording = GpuRecording(GpuSampler(source, clock, host, interval_s, required=True), clock.anchor)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        status = recording.start()
+        path = out / f"gpu-{host}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.arrows"
+        names = ", ".join(f"{device.uuid} ({device.name})" for device in status.devices)
+        say(f"{len(status.devices)} devices every {interval_s:g} s: {names}")
+        say(f"writing {path}; end it with Ctrl-C or SIGTERM")
+        record(recording, path, stop)
+    except OSError as error:
+        problem = ConfigProblem(f"cannot be written: {error.strerror}", path="--out", value=str(out))
+        raise ConfigError("options", problem) from None
+    say(f"{recording.status().samples} samples, {recording.status().gaps} gaps; take them into a run with")
+    say(f"raybench merge RUN --monitor {path}")

@@ -38,7 +38,7 @@ from raybench.protocol.progress import Progress
 from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
 from raybench.protocol.watch import ServerWatch
-from raybench.records.clock import Clock
+from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory, write_json
@@ -106,6 +106,7 @@ class Coordinator:
             "run_started",
             run_id=self._run_id,
             raybench_version=raybench.__version__,
+            boot_id=read_boot_id(),
             resumed=bool(self._history.serial),
             workers=self._fleet.workers,
             corpus={
