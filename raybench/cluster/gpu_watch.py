@@ -70,6 +70,7 @@ class GpuWatch:
         self._reason: str | None = "the monitor was not started"
         self._gaps: list[tuple[int, str]] = []  # (when it ended, text) of monitors that are gone
         self._keeper: asyncio.Task[None] | None = None
+        self._ending = False
 
     async def start(self) -> GpuStatus:
         """What was found. Raises ClusterError when no monitor comes up."""
@@ -100,10 +101,11 @@ class GpuWatch:
 
     async def stop(self) -> None:
         """End the monitor and close its part. One that is gone by now has nothing left to end."""
+        self._ending = True
         if self._keeper is not None:
+            # A cancellation that meets an answer of Ray's is lost in between; then the flag ends the keeper.
             self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
+            await asyncio.wait({self._keeper}, timeout=LOOK_S + ANSWER_S)
         if self._monitor is not None:
             with suppress(ClusterError, RayError):
                 await within(self._monitor.actor.stop.remote(), ANSWER_S, WHAT)
@@ -131,6 +133,8 @@ class GpuWatch:
         """Look at the monitor again and again; replace it when it is gone or can give nothing more."""
         for replacement in range(1, REPLACEMENTS_MAX + 2):
             why, holes = await self._until_it_fails()
+            if self._ending:
+                return
             self._reason = why
             self._gaps += holes
             await self._discard()
@@ -150,8 +154,8 @@ class GpuWatch:
         holes: list[tuple[int, str]] = []
         while True:
             await asyncio.sleep(LOOK_S)
-            if self._reason is not None:
-                return self._reason, holes
+            if self._ending or self._reason is not None:
+                return self._reason or "", holes
             try:
                 status = await self._look()
             except (ClusterError, RayError) as error:
