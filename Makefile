@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all bench bench-handover lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-all lies bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -31,10 +31,21 @@ test: setup ## every test that needs nothing but this machine
 test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
 	$(BIN)/python -m pytest
 
-bench: setup ## the client's cost and truth beside bare C, in one run (needs cc)
+lies: setup ## engines that lie or fail: which are caught, and which honest ones are accused
+	$(BIN)/python tests/sim/gallery.py
+
+bench: bench-tools ## the client's cost and truth beside bare C, in one run (needs cc)
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+bench-peers: bench-tools ## the same beside the tools that others use (ARGS=--full: at 4,096 streams as well)
+	$(BIN)/python benchmarks/peers.py $(ARGS)
+
+bench-coordinator: bench-tools ## what the coordinator costs, with 2 to 64 workers on this machine
+	$(BIN)/python benchmarks/coordinator.py $(ARGS)
+
+bench-tools: setup
 	$(MAKE) --silent -C benchmarks/mockserver
 	$(MAKE) --silent -C benchmarks/bareclient
-	$(BIN)/python benchmarks/bench.py
 
 bench-handover: setup ## how long a slot stands empty, C=64 over 4 workers on one host and on two (root for the second)
 	$(BIN)/python benchmarks/handover.py

@@ -1,6 +1,6 @@
 """What raybench's client costs and how true its stamps are, beside a bare C client, in one run.
 
-    make bench            (or: python benchmarks/bench.py [--rounds 3] [--only 1024,4096,10000])
+    make bench            (or: python benchmarks/bench.py [--rounds 3] [--only 1024,4096,10000,cumulative])
 
 A mock server in C (`mockserver/`) paces its streams and keeps the truth: when each token left it. Three
 clients get the same work from it, one after the other, round by round: `bareclient/` in C (one epoll loop that
@@ -14,232 +14,82 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-from raybench.cluster import auth
+import ours
+from server import Work, bare, common_loop, mock_server, raise_open_files, truth
 
-auth.for_own_ray()
-
-import numpy as np  # noqa: E402
-import ray  # noqa: E402
-
-from raybench.analysis import metrics  # noqa: E402
-from raybench.analysis.stats import nearest_rank  # noqa: E402
-from raybench.cluster.actors import LoadWorkerActor  # noqa: E402
-from raybench.cluster.run import connected  # noqa: E402
-from raybench.corpus.rendered import render_ids  # noqa: E402
-from raybench.corpus.synthetic import synthetic_ids  # noqa: E402
-from raybench.engines.contract import RequestShape  # noqa: E402
-from raybench.load.leases import split_slots  # noqa: E402
-from raybench.load.order import Endpoint, Order  # noqa: E402
-from raybench.protocol.desk import OrderDesk  # noqa: E402
-from raybench.records.clock import NO_OFFSET, AnchoredClock  # noqa: E402
-from raybench.records.parts import PartFiles  # noqa: E402
-from raybench.records.rundir import RunDirectory  # noqa: E402
-from raybench.records.schema import REQUESTS  # noqa: E402
-from raybench.records.stream import read_part, unify  # noqa: E402
-from raybench.scenario.schema import RequestLimits, SyntheticCorpus  # noqa: E402
-
-HERE = Path(__file__).parent
-INPUT_TOKENS = 128
-
-
-@dataclass(frozen=True)
-class Work:
-    """One load: `streams` at once, `requests` in all, each of `tokens`; pacing in ms; raybench workers."""
-
-    streams: int
-    requests: int
-    tokens: int
-    ttft_ms: float
-    gap_ms: float
-    workers: int = 1
-
-    @property
-    def total_tokens(self) -> int:
-        return self.requests * self.tokens
-
+from raybench.cluster.run import connected
 
 WORKS = {
     "1024": Work(1024, 2048, 128, 200, 20),
     "4096": Work(4096, 4096, 64, 200, 100),
     "10000": Work(10000, 10000, 24, 2000, 500, workers=2),
 }
+#: SGLang's own route: an event of the first 1,024 tokens holds 5.4 KB on average. Paced, for the cost of a byte
+#: that comes while the client is not behind; and as fast as it goes, for the rate.
+CUMULATIVE_PACED = Work(64, 128, 1024, 50, 10, api="generate")
+CUMULATIVE_FLAT_OUT = Work(64, 256, 1024, 0, 0, api="generate")
 
 
-@contextmanager
-def mock_server(work: Work) -> Iterator[int]:
-    """A fresh server with the work's pacing; its port."""
-    port = 21000 + os.getpid() % 2000
-    command = [HERE / "mockserver" / "mockserver", "--port", str(port), "--quiet"]
-    command += ["--ttft", str(work.ttft_ms), "--itl", str(work.gap_ms)]
-    with subprocess.Popen([str(word) for word in command]) as server:
-        try:
-            for _ in range(100):
-                try:
-                    truth(port)
-                    break
-                except OSError:
-                    time.sleep(0.05)
-            yield port
-        finally:
-            server.terminate()
-
-
-def truth(port: int) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/mock/truth", timeout=10) as reply:
-        return dict(json.loads(reply.read()))
-
-
-def bare(work: Work, port: int) -> dict[str, float]:
-    """The C client: CPU seconds per million tokens, and its own view of the latencies."""
-    command = [str(HERE / "bareclient" / "bareclient"), "--port", str(port), "--words", str(INPUT_TOKENS)]
-    command += ["--conns", str(work.streams), "--requests", str(work.requests), "--tokens", str(work.tokens)]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-    return {"cpu_s_per_million": (told["user"] + told["sys"]) / work.total_tokens * 1e6, **told}
-
-
-def common_loop(work: Work, port: int) -> dict[str, float]:
-    """`lines.py`: what most tools do, a task that reads lines and parses each."""
-    command = [sys.executable, str(HERE / "lines.py"), str(port), str(work.streams), str(work.requests)]
-    command += [str(work.tokens), str(INPUT_TOKENS)]
-    told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return {"cpu_s_per_million": told["cpu_s"] / work.total_tokens * 1e6, **told}
-
-
-class Desk:
-    """The coordinator's desk in a process of its own, as in a run."""
-
-    def __init__(self, path: str) -> None:
-        run = RunDirectory(Path(path))
-        run.create()
-        self._files = PartFiles(run.path)
-        self._desk = OrderDesk(run, self._files, AnchoredClock())
-
-    async def open(self, requests: int, slots: dict[str, int], workers: dict[str, Any]) -> None:
-        async def ask_back(worker: str, *recall: Any) -> Any:
-            return await workers[worker].recall.remote(*recall)
-
-        self._desk.open("bench/load/c1", 1, "load", requests, slots, ask_back)
-
-    async def close(self) -> None:
-        self._desk.close()
-
-    async def lease(self, *arguments: Any) -> list[int]:
-        return await self._desk.lease(*arguments)
-
-    async def append(self, *arguments: Any) -> None:
-        await self._desk.append(*arguments)
-
-    async def heartbeat(self, *arguments: Any) -> None:
-        await self._desk.heartbeat(*arguments)
-
-    async def cpu_s(self) -> float:
-        return time.process_time()
-
-
-class Worker(LoadWorkerActor):
-    async def cpu_s(self) -> float:
-        return time.process_time()
-
-
-def raybench_client(work: Work, port: int, client: str) -> dict[str, float]:
-    """Ray worker actors against the server: CPU of the workers and of the desk, latencies from the records."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run"
-        desk = ray.remote(Desk).options(num_cpus=0, max_concurrency=1000).remote(str(path))
-        prompts = ray.put({"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=1024 * 1024)))})
-        slots = {f"w{i}": share for i, share in enumerate(split_slots(work.streams, work.workers))}
-        workers = {n: ray.remote(Worker).options(num_cpus=0).remote(n, desk, prompts) for n in slots}
-        ray.get(desk.open.remote(work.requests, slots, workers))
-        orders = {name: order(work, port, share, client) for name, share in slots.items()}
-        ray.get([worker.arm.remote(orders[name]) for name, worker in workers.items()])
-        before = ray.get([one.cpu_s.remote() for one in (*workers.values(), desk)])
-        start = AnchoredClock().unix_ns() + 100_000_000
-        ray.get([worker.run.remote(start, NO_OFFSET) for worker in workers.values()])
-        after = ray.get([one.cpu_s.remote() for one in (*workers.values(), desk)])
-        ray.get(desk.close.remote())
-        run = RunDirectory(path)
-        parts = [read_part(run.part("bench/load/c1", 1, name)).table for name in slots]
-        rows = unify(parts, REQUESTS)
-        for actor in (*workers.values(), desk):
-            ray.kill(actor)
-    spent = [b - a for a, b in zip(before, after, strict=True)]
-    return {
-        "cpu_s_per_million": sum(spent[:-1]) / work.total_tokens * 1e6,
-        "desk_cpu_s_per_million": spent[-1] / work.total_tokens * 1e6,
-        "completed": metrics.requests_ok(rows),
-        **latencies(rows),
-    }
-
-
-def order(work: Work, port: int, slots: int, client: str) -> Order:
-    return Order(
-        point_id="bench/load/c1",
-        attempt=1,
-        phase="load",
-        endpoint=Endpoint(f"http://127.0.0.1:{port}", "openai"),
-        shape=RequestShape("completions", INPUT_TOKENS, work.tokens, model="mock"),
-        limits=RequestLimits(),
-        slots=slots,
-        windows=np.arange(work.requests, dtype=np.int64) * 64,
-        rid_prefix="rb-bench-00001-l",
-        client=client,
-    )
-
-
-def latencies(rows: Any) -> dict[str, float]:
-    """TTFT and chunk-gap percentiles in ms."""
-    ttft = metrics.sample(metrics.ttft_ms(rows))
-    gaps = metrics.chunk_gap_ms(rows)
-    return {
-        f"{name}_p{percent}": float(nearest_rank(values, percent) or 0)
-        for name, values in (("ttft_ms", ttft), ("gap_ms", gaps))
-        for percent in (50, 99)
-    }
-
-
-def measure(name: str, rounds: int) -> dict[str, float]:
-    """All clients on one work; medians over the rounds."""
+def measure(name: str) -> dict[str, float]:
+    """One round of all clients on one work."""
     work = WORKS[name]
-    found: list[dict[str, float]] = []
-    for number in range(rounds):
+    with mock_server(work) as port:
+        floor = bare(work, port)
+    with mock_server(work) as port:
+        own = ours.raybench_client(work, port)
+        true = truth(port)
+    row = {
+        "bare_cpu_s_per_million": floor["cpu_s_per_million"],
+        "cpu_s_per_million": own["cpu_s_per_million"],
+        "cpu_ratio": own["cpu_s_per_million"] / floor["cpu_s_per_million"],
+        "desk_cpu_s_per_million": own["desk_cpu_s_per_million"],
+        "worker_rss_mb": own["worker_rss_mb"],
+        "bytes_per_token": true["bytes"] / true["tokens"],
+        "ttft_error_ms_p50": own["ttft_ms_p50"] - true["ttft"]["p50_ms"],
+        "ttft_error_ms_p99": own["ttft_ms_p99"] - true["ttft"]["p99_ms"],
+        "gap_error_ms_p99": own["gap_ms_p99"] - true["itl"]["p99_ms"],
+        "server_late_ms_p99": true["late"]["p99_ms"],
+        "completed": own["completed"],
+    }
+    if work.streams <= 4096:
+        with mock_server(work) as port:
+            common = common_loop(work, port)
+            true = truth(port)
+        row["common_loop_cpu_ratio"] = common["cpu_s_per_million"] / floor["cpu_s_per_million"]
+        row["common_loop_ttft_error_ms_p50"] = common["ttft_ms_p50"] - true["ttft"]["p50_ms"]
+    return row
+
+
+def measure_cumulative() -> dict[str, float]:
+    """One round of the bare client and raybench on SGLang's cumulative stream: cost a megabyte, bytes a second."""
+    row: dict[str, float] = {}
+    for pace, work in (("paced", CUMULATIVE_PACED), ("flat_out", CUMULATIVE_FLAT_OUT)):
         with mock_server(work) as port:
             floor = bare(work, port)
+            mb = truth(port)["bytes"] / 1e6
+            row[f"bare_mb_per_s_{pace}"] = mb / truth(port)["span_s"]
         with mock_server(work) as port:
-            ours = raybench_client(work, port, "auto")
+            own = ours.raybench_client(work, port)
             true = truth(port)
-        common: dict[str, float] = {}
-        if work.streams <= 4096:
-            with mock_server(work) as port:
-                common = common_loop(work, port)
-                common["ttft_error_ms_p50"] = common["ttft_ms_p50"] - truth(port)["ttft"]["p50_ms"]
-        row = {
-            "bare_cpu_s_per_million": floor["cpu_s_per_million"],
-            "cpu_s_per_million": ours["cpu_s_per_million"],
-            "cpu_ratio": ours["cpu_s_per_million"] / floor["cpu_s_per_million"],
-            "desk_cpu_s_per_million": ours["desk_cpu_s_per_million"],
-            "ttft_error_ms_p50": ours["ttft_ms_p50"] - true["ttft"]["p50_ms"],
-            "ttft_error_ms_p99": ours["ttft_ms_p99"] - true["ttft"]["p99_ms"],
-            "gap_error_ms_p99": ours["gap_ms_p99"] - true["itl"]["p99_ms"],
-            "server_late_ms_p99": true["late"]["p99_ms"],
-            "completed": ours["completed"],
+        row |= {
+            f"mb_per_s_{pace}": true["bytes"] / 1e6 / true["span_s"],
+            f"cpu_ms_per_mb_{pace}": own["cpu_s"] * 1e3 / mb,
+            f"bare_cpu_ms_per_mb_{pace}": floor["cpu_s"] * 1e3 / mb,
+            f"cpu_ratio_{pace}": own["cpu_s"] / floor["cpu_s"],
+            f"completed_{pace}": own["completed"],
         }
-        if common:
-            row["common_loop_cpu_ratio"] = common["cpu_s_per_million"] / floor["cpu_s_per_million"]
-            row["common_loop_ttft_error_ms_p50"] = common["ttft_error_ms_p50"]
+    return row
+
+
+def rounds_of(name: str, measure_once: Callable[[], dict[str, float]], rounds: int) -> dict[str, float]:
+    """Medians over the rounds."""
+    found: list[dict[str, float]] = []
+    for number in range(rounds):
+        row = measure_once()
         told = ", ".join(f"{key} {value:.2f}" for key, value in row.items())
         print(f"{name} streams, round {number + 1}: {told}", flush=True)
         found.append(row)
@@ -249,19 +99,23 @@ def measure(name: str, rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="1024,4096,10000")
+    parser.add_argument("--only", default="1024,4096,10000,cumulative")
     arguments = parser.parse_args()
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_open_files()
     results: dict[str, float] = {}
     with connected():
         for name in arguments.only.split(","):
+            if name == "cumulative":
+                medians = rounds_of(name, measure_cumulative, arguments.rounds)
+                results |= {f"cumulative_{key}": round(value, 3) for key, value in medians.items()}
+                continue
             rounds = arguments.rounds if WORKS[name].streams < 10000 else 1
-            for key, value in measure(name, rounds).items():
+            for key, value in rounds_of(name, partial(measure, name), rounds).items():
                 results[f"{key}_{name}"] = round(value, 3)
-    results["streams_completed_10000"] = results.pop("completed_10000", 0)
+    if "completed_10000" in results:
+        results["streams_completed_10000"] = results.pop("completed_10000")
     print(json.dumps(results))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

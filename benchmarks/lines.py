@@ -48,7 +48,8 @@ async def main(port: int, streams: int, requests: int, tokens: int, input_tokens
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     ttft.sort()
-    print(json.dumps({"cpu_s": cpu_s, "ttft_ms_p50": ttft[len(ttft) // 2], "completed": len(ttft)}))
+    told = {f"ttft_ms_p{percent}": ttft[len(ttft) * percent // 100] for percent in (50, 99)}
+    print(json.dumps({"cpu_s": cpu_s, "completed": len(ttft), **told}))
 
 
 if __name__ == "__main__":

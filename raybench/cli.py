@@ -7,9 +7,8 @@ without Ray. Errors that raybench explains end here, as text and an exit code.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -17,6 +16,7 @@ import typer
 from rich.console import Console
 
 import raybench
+from raybench import reading
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ Force = Annotated[bool, typer.Option("--force", help="Run although another run l
 DEFAULT_RUNS_DIR = Path("runs")
 
 
+class Language(StrEnum):
+    EN = "en"
+    ZH = "zh"
+
+
+class ImageKind(StrEnum):
+    SVG = "svg"
+    PNG = "png"
+
+
 @app.command()
 def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
@@ -64,30 +74,29 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
 def plan(
     scenario: ScenarioFile,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the running engines for their limits.")] = False,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
     from raybench.load.pacer import seconds_of_sends
-    from raybench.report.plan import print_plan
+    from raybench.protocol.client_checks import expected_loads
+    from raybench.records.roofline import stored_rooflines
+    from raybench.report.plan import print_clients, print_plan
     from raybench.scenario.limits import declared_limits, merge_limits
     from raybench.scenario.plan import make_plan
     from raybench.scenario.trace import read_traces
 
     loaded = _load(scenario, None)
     traces = read_traces(loaded, scenario.resolve().parent, here_only=True)
-    workloads = {workload.name: workload for workload in loaded.workloads}
     asked = _asked_limits(loaded) if ask else {}
     limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
     limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
     made = make_plan(loaded, asked)
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
-    sends_s = {
-        point.point_id: seconds_of_sends(
-            workloads[point.workload], point.level, point.requests, traces.get(point.workload)
-        )
-        for point in made.points
-    }
+    sends_s = seconds_of_sends(made.points, loaded.workloads, traces)
     print_plan(made, limits, need, sends_s, out)
+    rooflines = stored_rooflines(runs_dir)
+    print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)
 
 
 @app.command()
@@ -172,6 +181,62 @@ def run(
 
 
 @app.command()
+def roofline(
+    address: Annotated[str | None, typer.Option(help="Job API of a running cluster, as http://head:8265.")] = None,
+    cluster: ClusterFile = None,
+    node: Annotated[
+        list[str] | None, typer.Option(help="Host or address of a node; all clients by default.")
+    ] = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and shorter steps: about half a minute.")] = False,
+    error_ms: Annotated[
+        float, typer.Option(help="Stamp error that a load may have at P99, in ms.", min=0.1)
+    ] = 25.0,
+    client: Annotated[str, typer.Option(help="auto, or plain: the one of TLS and proxies.")] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(help="Workers a node; by cores and load by default.", min=1)
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")
+    ] = False,
+    placement: Annotated[str | None, typer.Option(help="The cluster file's, as JSON.", hidden=True)] = None,
+) -> None:
+    """Measure what each client node can carry before its own stamps go wrong, and store it.
+
+    Without --address and --cluster: the nodes of the current Ray, or this machine in a Ray of its own.
+    """
+    from raybench.cluster import auth
+    from raybench.scenario.schema import Placement
+
+    spec = _cluster(cluster)
+    if address is not None and spec is not None:
+        raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    if client not in ("auto", "plain"):
+        raise ConfigError("options", ConfigProblem("no such client", "--client", client, "auto or plain"))
+    inside = address is None and spec is None
+    if not inside:
+        auth.for_cluster(None if spec is None else spec.token_env)
+    elif "RAY_ADDRESS" not in os.environ:
+        auth.for_own_ray()
+    from raybench.protocol.roofline import QUICK, Effort, RooflineRequest, Settings
+
+    request = RooflineRequest(
+        runs_dir=runs_dir.expanduser().resolve(),
+        placement=Placement() if placement is None else Placement.model_validate_json(placement),
+        nodes=tuple(node or ()),
+        workers_per_node=workers or "auto",
+        settings=Settings(error_ms, client, QUICK if quick else Effort()),
+    )
+    if inside:
+        from raybench.driver import measure_rooflines
+
+        _end(measure_rooflines(request, out, err, as_json=as_json))
+    from raybench.submission import submit_rooflines
+
+    _end(submit_rooflines(request, address, spec, out, err, as_json=as_json))
+
+
+@app.command()
 def status(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
     """Say how a submitted run stands."""
     from raybench.submission import job_status
@@ -208,77 +273,45 @@ def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
 
 
 @app.command()
-def monitor(
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the file of samples.", show_default=False)],
-    interval_s: Annotated[float, typer.Option(min=0.02, max=60.0, help="Seconds between two samples.")] = 0.5,
-    source: Annotated[str, typer.Option(help="nvml, or sim for the simulated engine at --url.")] = "nvml",
-    url: Annotated[str | None, typer.Option(help="Simulated engine, with --source sim.")] = None,
-) -> None:
-    """Sample this host's GPUs into a file, without Ray, until Ctrl-C; `merge --monitor` takes it into a run."""
-    from raybench.monitors.gpu import GpuSource
-    from raybench.monitors.nvml import NvmlSource
-    from raybench.monitors.recording import monitor_host
-    from raybench.monitors.sim_gpu import HttpGpuSource
-
-    if source not in ("nvml", "sim"):
-        raise ConfigError("options", ConfigProblem("no such source", "--source", source, "nvml, sim"))
-    if (source == "sim") != (url is not None):
-        raise ConfigError("options", "--url belongs to --source sim, and --source sim needs it")
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    devices: GpuSource = NvmlSource() if url is None else HttpGpuSource(url)
-
-    def say(text: str) -> None:
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    monitor_host(devices, folder, interval_s, stop, say)
-    for warning in devices.warnings:
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-
-
-@app.command()
-def merge(
-    run: RunPath,
-    monitor_files: Annotated[
-        list[Path] | None, typer.Option("--monitor", help="File of `raybench monitor` to take in first.")
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
+    ],
+    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
+        ),
     ] = None,
-    offset_ms: Annotated[
-        float | None, typer.Option(help="Wall clock of the --monitor host minus the coordinator's.")
-    ] = None,
-    uncertainty_ms: Annotated[
-        float | None, typer.Option(min=0.0, help="How far off that offset may be; 1000 by default.")
+    images: Annotated[
+        ImageKind | None,
+        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
     ] = None,
 ) -> None:
-    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
-    from raybench.analysis.merge import merge as merge_run
-    from raybench.analysis.monitor_files import take_in
+    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
-
-    directory = RunDirectory(run)
-    directory.require()
-    if not monitor_files and (offset_ms, uncertainty_ms) != (None, None):
-        raise ConfigError("options", "--offset-ms and --uncertainty-ms are those of a --monitor file: name one")
-    for path in monitor_files or []:
-        taken = take_in(directory, path, offset_ms=offset_ms, uncertainty_ms=uncertainty_ms)
-        out.print(f"{path}: {taken.told}", highlight=False, markup=False, soft_wrap=True)
-    for warning in merge_run(directory):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"{run}: merged", highlight=False)
-
-
-@app.command()
-def report(run: RunPath) -> None:
-    """Write report.md and report.json of a run directory and print its table of points."""
-    from raybench.records.rundir import RunDirectory
+    from raybench.report.compare_source import split_side
     from raybench.report.terminal import print_points
-    from raybench.report.write import write_report
+    from raybench.report.write import TEXTS, write_report
 
-    directory = RunDirectory(run)
-    directory.require()
-    path = write_report(directory)
-    print_points(directory, out)
-    out.print(f"report: {path}", highlight=False, soft_wrap=True)
+    only: dict[Path, set[str]] = {}
+    for path, arm in map(split_side, runs):
+        only.setdefault(path, set()).update([] if arm is None else [arm])
+    first, *others = map(RunDirectory, only)
+    kind = None if images is None else images.value
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only)
+    for path in (written.markdown, written.page):
+        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+
+
+app.command()(reading.monitor)
+app.command()(reading.merge)
+app.command("import")(reading.import_table)
+app.command()(reading.compare)
+app.command()(reading.retest)
+app.command()(reading.query)
 
 
 @corpus_app.command("build")

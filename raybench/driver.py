@@ -7,7 +7,7 @@ command line's own modules may.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,9 @@ from rich.console import Console
 from raybench.analysis.merge import merge
 from raybench.cluster.claims import claimed
 from raybench.cluster.events import EVENTS_VARIABLE, event_line
+from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import (
+    OnNote,
     OnSnapshot,
     begin_run,
     connected,
@@ -27,17 +29,23 @@ from raybench.cluster.run import (
     servers_of,
 )
 from raybench.engines import ENGINES
-from raybench.errors import RaybenchError, TargetError
+from raybench.errors import EXIT_OK, RaybenchError, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import limits_of
 from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
-from raybench.records.rundir import RunDirectory
+from raybench.protocol.roofline import RooflineRequest
+from raybench.records.roofline import Roofline, Step, store_roofline
+from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
+from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario
+
+OnStep = Callable[[str, Step], None]
+OnRoofline = Callable[[Roofline], None]
 
 
 def run_here(
@@ -61,10 +69,11 @@ def run_here(
             def show(snapshot: Snapshot) -> None:
                 display.show(asdict(snapshot))
 
-            outcome = _carry_out(scenario, run, name, base, show)
+            outcome = _carry_out(scenario, run, name, base, show, display.note)
     print_points(run, console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
-    console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+    for path in (run.report_md, run.report_html):
+        console.print(f"report: {path}", highlight=False, soft_wrap=True)
     return outcome.exit_code
 
 
@@ -85,7 +94,10 @@ def _run_for_submitter(
             def show(snapshot: Snapshot) -> None:
                 _say("snapshot", snapshot=asdict(snapshot))
 
-            outcome = _carry_out(scenario, run, name, base, show)
+            def note(text: str) -> None:
+                _say("note", message=text)
+
+            outcome = _carry_out(scenario, run, name, base, show, note)
     except RaybenchError as error:
         _say("error", message=str(error), exit_code=error.exit_code)
         return error.exit_code
@@ -113,10 +125,12 @@ def _begun(
         yield earlier or (begin_run(scenario, name, runs_dir, source, base), name)
 
 
-def _carry_out(scenario: Scenario, run: RunDirectory, run_id: str, base: Path, show: OnSnapshot) -> Outcome:
+def _carry_out(
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, show: OnSnapshot, note: OnNote
+) -> Outcome:
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
-        return drive(scenario, run, run_id, base, on_snapshot=show)
+        return drive(scenario, run, run_id, base, on_snapshot=show, on_note=note)
     finally:
         if run.journal.exists():
             merge(run)
@@ -125,6 +139,46 @@ def _carry_out(scenario: Scenario, run: RunDirectory, run_id: str, base: Path, s
 
 def _say(kind: str, **fields: object) -> None:
     print(event_line(kind, **fields), flush=True)
+
+
+def roofline_here(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> None:
+    """Measure nodes of the current Ray (or of one of our own) and store each result in `runs_dir`."""
+
+    def store(roofline: Roofline) -> None:
+        store_roofline(request.runs_dir, roofline)
+        on_done(roofline)
+
+    with connected():
+        nodes = choose_nodes(request.placement, request.nodes)
+        measure_nodes(nodes, request.workers_per_node, request.settings, on_step=on_step, on_done=store)
+
+
+def measure_rooflines(request: RooflineRequest, console: Console, progress: Console, *, as_json: bool) -> int:
+    """`raybench roofline` inside a Ray: measure, store, show; the exit code."""
+    if os.environ.get(EVENTS_VARIABLE):
+        return _rooflines_for_submitter(request)
+    make_writable(request.runs_dir)
+    found: list[Roofline] = []
+    progress.print(f"measuring, {request.settings.effort.told()}", style="dim")
+    try:
+        roofline_here(request, lambda host, step: print_step(host, step, progress), found.append)
+    finally:
+        print_rooflines(found, console, as_json=as_json)
+    return EXIT_OK
+
+
+def _rooflines_for_submitter(request: RooflineRequest) -> int:
+    """The same, told as events in the job's log."""
+    try:
+        roofline_here(
+            request,
+            lambda host, step: _say("roofline_step", host=host, step=asdict(step)),
+            lambda roofline: _say("roofline", roofline=roofline.as_record()),
+        )
+    except RaybenchError as error:
+        _say("error", message=str(error), exit_code=error.exit_code)
+        return error.exit_code
+    return EXIT_OK
 
 
 async def ask_limits(scenario: Scenario) -> dict[str, Limits]:

@@ -6,6 +6,7 @@ Runs on the user's machine. Joins the cluster room (Job API) with the report roo
 from __future__ import annotations
 
 import re
+import secrets
 import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
@@ -20,7 +21,7 @@ from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import stage
+from raybench.cluster.package import stage, stage_source
 from raybench.cluster.spec import PACKAGE_BYTES_MAX, ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
@@ -31,11 +32,14 @@ from raybench.errors import (
     ConfigProblem,
     RunDirectoryError,
 )
-from raybench.records.rundir import RunDirectory
+from raybench.protocol.roofline import QUICK, RooflineRequest
+from raybench.records.roofline import Roofline, Step, store_roofline
+from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
+from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Scenario
+from raybench.scenario.schema import Placement, Scenario
 
 #: Where a cluster's head node keeps run directories when no cluster file says otherwise.
 REMOTE_RUNS_DIR = "~/raybench-runs"
@@ -73,6 +77,8 @@ class Listener:
     def on_event(self, event: dict[str, Any]) -> None:
         if event["kind"] == "snapshot":
             self.display.show(event["snapshot"])
+        elif event["kind"] == "note":
+            self.display.note(event["message"])
         elif event["kind"] == "outcome":
             self.outcome = event
         elif event["kind"] == "error":
@@ -99,7 +105,7 @@ def submit_run(request: Request, console: Console) -> int:
             ),
         )
     local = request.job_api is None
-    _make_writable(request.runs_dir)
+    make_writable(request.runs_dir)
     ray_or_not: AbstractContextManager[str] = local_ray() if local else nullcontext(str(request.job_api))
     if local:
         console.print("starting a local Ray", style="dim")
@@ -120,18 +126,6 @@ def _proxy(spec: ClusterSpec | None) -> dict[str, Any]:
     if spec is None:
         return {}
     return {"headers": dict(spec.headers), "verify": spec.tls.ca_file or spec.tls.verify}
-
-
-def _make_writable(runs_dir: Path) -> None:
-    """Raises RunDirectoryError now rather than after the cluster is up."""
-    try:
-        runs_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=runs_dir):
-            pass
-    except OSError as error:
-        raise RunDirectoryError(
-            f"{runs_dir}: cannot be written ({error.strerror}); name another folder with --runs-dir"
-        ) from None
 
 
 def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
@@ -169,18 +163,13 @@ def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.S
     )
     if not local:
         submission.save(request.runs_dir)
-    environment: dict[str, Any] = {}
-    if spec is not None:
-        environment["env_vars"] = dict(spec.runtime_env.env_vars)
-        if spec.runtime_env.pip:
-            environment["pip"] = list(spec.runtime_env.pip)
     jobs.submit_job(
         client,
         arguments,
         submission_id=submission.submission_id,
         python=submission.python,
         working_dir=None if local else folder,
-        runtime_env=environment,
+        runtime_env=_environment(spec),
     )
     return submission
 
@@ -248,11 +237,84 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
     ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
     if run is not None:
         if run.report_md.is_file():
-            console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+            for path in (run.report_md, run.report_html):
+                console.print(f"report: {path}", highlight=False, soft_wrap=True)
         if not ended_well:
             console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
     told = listener.outcome or listener.error or {}
     return int(told.get("exit_code", EXIT_CLUSTER))
+
+
+def submit_rooflines(
+    request: RooflineRequest,
+    address: str | None,
+    spec: ClusterSpec | None,
+    console: Console,
+    progress: Console,
+    *,
+    as_json: bool,
+) -> int:
+    """`raybench roofline` on a running cluster, as a Ray job; results are stored there and here. The exit code."""
+    found: list[Roofline] = []
+    errors: list[dict[str, Any]] = []
+    said: list[str] = []
+
+    def on_event(event: dict[str, Any]) -> None:
+        if event["kind"] == "roofline_step":
+            print_step(event["host"], Step(**event["step"]), progress)
+        elif event["kind"] == "roofline":
+            found.append(Roofline.of_record(event["roofline"], "the job's log"))
+            store_roofline(request.runs_dir, found[-1])
+        elif event["kind"] == "error":
+            errors.append(event)
+
+    make_writable(request.runs_dir)
+    with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
+        client = jobs.connect(spec.address if spec is not None else str(address), **_proxy(spec))
+        if spec is None or spec.package.ship:
+            stage_source(Path(folder))
+        job = f"roofline-{secrets.token_hex(4)}"
+        jobs.submit_job(
+            client,
+            _roofline_arguments(request, spec),
+            submission_id=job,
+            python="python",
+            working_dir=Path(folder),
+            runtime_env=_environment(spec),
+        )
+        progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
+        try:
+            status = jobs.follow(client, job, on_event, said.append)
+        except KeyboardInterrupt:
+            jobs.stop(client, job)
+            raise
+    print_rooflines(found, console, as_json=as_json)
+    if not found and not errors:
+        errors.append(_unexplained_end(status, said))
+    for error in errors:
+        progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
+    return int(errors[0]["exit_code"]) if errors else EXIT_OK
+
+
+def _roofline_arguments(request: RooflineRequest, spec: ClusterSpec | None) -> list[str]:
+    """The command that the job runs on the head node."""
+    settings, placement = request.settings, Placement() if spec is None else spec.placement
+    arguments = ["roofline", "--runs-dir", REMOTE_RUNS_DIR if spec is None else spec.runs_dir]
+    arguments += ["--placement", placement.model_dump_json(), "--client", settings.client]
+    arguments += ["--error-ms", str(settings.stamp_error_ms_max)]
+    arguments += ["--quick"] if settings.effort == QUICK else []
+    arguments += [] if request.workers_per_node == "auto" else ["--workers", str(request.workers_per_node)]
+    for node in request.nodes:
+        arguments += ["--node", node]
+    return arguments
+
+
+def _environment(spec: ClusterSpec | None) -> dict[str, Any]:
+    """What the cluster file wants Ray to set up for a job's processes."""
+    if spec is None:
+        return {}
+    pip = {"pip": list(spec.runtime_env.pip)} if spec.runtime_env.pip else {}
+    return {"env_vars": dict(spec.runtime_env.env_vars), **pip}
 
 
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
@@ -270,7 +332,7 @@ def job_status(run: str, runs_dir: Path) -> str:
         state = client.get_job_status(submission.submission_id)
         lines = client.get_job_logs(submission.submission_id).splitlines()
     events = [event for event in map(read_line, lines) if event is not None]
-    last: Any = next((event for event in reversed(events) if event["kind"] != "run"), None)
+    last: Any = next((event for event in reversed(events) if event["kind"] not in ("run", "note")), None)
     text = f"{submission.run_id}: {state.value}"
     if last is None:
         return text

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+import raybench
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import REQUEST_METRICS
@@ -36,14 +37,16 @@ from raybench.analysis.points import (
     points_table,
 )
 from raybench.analysis.searches import read_search, search_entry
+from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
+from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 from raybench.scenario.search import Search, request_limits
 
-#: File of what merge had to say, beside the tables.
+#: File of how the tables were made and what merge had to say, beside them.
 MERGE_JSON = "merge.json"
 
 COMPRESSION = "zstd"
@@ -64,13 +67,15 @@ def merge(run: RunDirectory) -> list[str]:
     points.parquet is written last: where it is, the others are. Raises RunDirectoryError when the run
     directory cannot be read.
     """
-    run.require()
+    manifest = run.read_manifest()
+    if (made_by := manifest.get("provenance")) is not None:
+        raise RunDirectoryError(f"{run.path}: not measured here ({made_by}): there are no parts to merge")
     lines = read_journal(run.journal)
     history = read_history(lines)
     warnings = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
     gpu, server = gpu_samples(run, history), server_samples(run, history)
     gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
-    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, history)}
+    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
     health: list[Gathered] = []
     searches = _searches(run.read_manifest())
     goodputs: dict[str, Goodput] = {}
@@ -100,13 +105,14 @@ def merge(run: RunDirectory) -> list[str]:
         write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
     _write_table(run.points_parquet, points_table(rows.values()))
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
-    write_json(run.path / MERGE_JSON, {"warnings": warnings})
+    how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
+    write_json(run.path / MERGE_JSON, {**how, "warnings": warnings})
     return warnings
 
 
-def _planned(run: RunDirectory, history: History) -> list[dict[str, Any]]:
+def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
     """All points of the run; those that left nothing but parts come last."""
-    planned = planned_points(run.read_manifest(), history)
+    planned = planned_points(manifest, history)
     known = {point["point_id"] for point in planned}
     return planned + [only_named(point_id) for point_id in run.points() if point_id not in known]
 

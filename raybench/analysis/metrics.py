@@ -230,6 +230,20 @@ def output_tokens_per_s(requests: pa.Table) -> float | None:
     return rate_per_s(output_tokens(requests), wall_s(requests))
 
 
+def decode_tokens_per_s(requests: pa.Table) -> float | None:
+    """Decode rate of one stream: sum of (output tokens - 1) / sum of (last token - first token).
+
+    Over the requests that have a TPOT. Unlike the output throughput it holds no prefill and no queue,
+    and does not grow with the number of streams.
+    """
+    known = requests.select(["first_token_ns", "last_token_ns", "output_tokens"]).filter(
+        pc.is_valid(tpot_ms(requests))
+    )
+    tokens = pc.sum(pc.subtract(known["output_tokens"], 1)).as_py()
+    decode_ns = pc.sum(pc.subtract(known["last_token_ns"], known["first_token_ns"])).as_py()
+    return None if tokens is None else rate_per_s(tokens, decode_ns / 1e9)
+
+
 def requests_ok(requests: pa.Table) -> int:
     """Number of successful requests."""
     return int(pc.sum(succeeded(requests), min_count=0).as_py())
@@ -287,9 +301,13 @@ def cached_tokens(requests: pa.Table) -> int | None:
 
 
 def prefix_hit_rate(requests: pa.Table) -> float | None:
-    """Cached tokens / prompt tokens, over the requests that report both. None if none does."""
+    """Cached tokens / prompt tokens, over the requests that report both. None if none does.
+
+    Retracted requests are left out: they find their own KV in their second prefill.
+    """
     both = pc.and_(pc.is_valid(requests["cached_tokens"]), pc.is_valid(requests["input_tokens"]))
-    told = requests.select(["cached_tokens", "input_tokens"]).filter(both)
+    once = pc.equal(pc.fill_null(requests["retractions"], 0), 0)
+    told = requests.select(["cached_tokens", "input_tokens"]).filter(pc.and_(both, once))
     asked = pc.sum(told["input_tokens"]).as_py()
     return float(pc.sum(told["cached_tokens"]).as_py()) / asked if asked else None
 

@@ -6,13 +6,14 @@ warning. The result does not depend on the order in which parts are found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from raybench.analysis.alignment import ClockReading, align_monotonic, offset_text
+from raybench.analysis.client_load import Writer, tokens_by_second
 from raybench.analysis.history import History
 from raybench.records.clock import ClockOffset
 from raybench.records.rundir import RunDirectory
@@ -26,22 +27,32 @@ _HEALTH_COLUMN = "loop_lag_ms_max"
 #: Monotonic stamps of a part, and the columns that hold them on the coordinator's clock.
 _REQUEST_STAMPS = {"sent_ns": "sent_unix_ns", "end_ns": "end_unix_ns"}
 _SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
+_CHUNK_COLUMNS = ("chunk_ns", "chunk_tokens")
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of some parts, sorted, and what was wrong with the parts."""
+    """Rows of some parts, sorted, what was wrong with the parts, and of requests who wrote those of the load."""
 
     table: pa.Table
     warnings: tuple[str, ...] = ()
+    writers: Mapping[str, Writer] = field(default_factory=dict)
 
 
-def requests_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
-    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`."""
+def requests_of(
+    run: RunDirectory, point_id: str, attempt: int, history: History, *, chunks: bool = True
+) -> Gathered:
+    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`.
+
+    chunks: with the lists of the chunks, which are nine tenths of the records; else these are null.
+    """
     parts = _attempt_parts(run, point_id, attempt, health=False)
+    writers = _writers(parts)
+    if not chunks:
+        parts = [replace(part, table=_without_chunks(part.table)) for part in parts]
     gathered = _gather(run, parts, REQUESTS, _REQUEST_STAMPS, history, point_id, attempt)
     order = ["phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN]
-    return Gathered(_sorted(gathered.table, order), gathered.warnings)
+    return Gathered(_sorted(gathered.table, order), gathered.warnings, writers)
 
 
 def request_columns(run: RunDirectory) -> pa.Schema:
@@ -89,6 +100,21 @@ def _not_measured(part: Part) -> str | None:
 def _attempt_parts(run: RunDirectory, point_id: str, attempt: int, *, health: bool) -> list[Part]:
     parts = [read_part(path) for path in run.parts_of(point_id, attempt)]
     return [part for part in parts if (_HEALTH_COLUMN in part.table.column_names) == health]
+
+
+def _writers(parts: Sequence[Part]) -> dict[str, Writer]:
+    """By worker, of the parts of the load; a part without an anchor does not say on which host it was written."""
+    return {
+        part.metadata["worker"]: Writer(
+            part.anchor.host, part.metadata.get("client", ""), tokens_by_second(part.table)
+        )
+        for part in parts
+        if part.anchor is not None and "worker" in part.metadata and part.metadata.get("phase", "load") == "load"
+    }
+
+
+def _without_chunks(table: pa.Table) -> pa.Table:
+    return table.select([name for name in table.column_names if name not in _CHUNK_COLUMNS])
 
 
 def _gather(

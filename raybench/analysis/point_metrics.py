@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 
 from raybench.analysis import metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
+from raybench.analysis.intervals import Interval, percentile_interval, rate_interval
+from raybench.analysis.metrics import Stamps
 from raybench.analysis.stats import SUMMARY_PARTS, nearest_rank, summarise
 
 Row = dict[str, object]
@@ -17,6 +19,15 @@ Row = dict[str, object]
 
 def _summary_columns(name: str) -> list[tuple[str, pa.DataType]]:
     return [(f"{name}_{part}", pa.int64() if part == "n" else pa.float64()) for part in SUMMARY_PARTS]
+
+
+#: Latencies whose percentiles have confidence intervals, and those percentiles.
+INTERVALS = tuple((name, percent) for name in ("ttft_ms", "tpot_ms", "e2e_ms") for percent in (50, 95, 99))
+
+
+def interval_columns(metric: str) -> tuple[str, str]:
+    """The columns of the two ends of a metric's interval: `ttft_ms_p95_low`, `ttft_ms_p95_high`."""
+    return f"{metric}_low", f"{metric}_high"
 
 
 #: Names and types of what `point_metrics` gives. docs/METRICS.md has the formulas.
@@ -37,7 +48,9 @@ POINT_METRICS: dict[str, pa.DataType] = dict(
         ("failed_output_tokens", pa.int64()),
         ("input_tokens_per_s", pa.float64()),
         ("output_tokens_per_s", pa.float64()),
+        ("decode_tokens_per_s", pa.float64()),
         *[column for name in metrics.REQUEST_METRICS for column in _summary_columns(name)],
+        *[(end, pa.float64()) for name, p in INTERVALS for end in interval_columns(f"{name}_p{p}")],
         *_summary_columns("chunk_gap_ms"),
         ("tokens_per_chunk", pa.float64()),
         ("cached_tokens", pa.int64()),
@@ -54,6 +67,7 @@ POINT_METRICS: dict[str, pa.DataType] = dict(
         ("steady_requests", pa.int64()),
         ("input_tokens_per_s_steady", pa.float64()),
         ("output_tokens_per_s_steady", pa.float64()),
+        *[(end, pa.float64()) for end in interval_columns("output_tokens_per_s_steady")],
         ("ttft_ms_p95_steady", pa.float64()),
         ("tpot_ms_p95_steady", pa.float64()),
     ]
@@ -82,6 +96,7 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
         "failed_output_tokens": metrics.failed_output_tokens(load),
         "input_tokens_per_s": metrics.input_tokens_per_s(load),
         "output_tokens_per_s": metrics.output_tokens_per_s(load),
+        "decode_tokens_per_s": metrics.decode_tokens_per_s(load),
         "tokens_per_chunk": metrics.tokens_per_chunk(load),
         "cached_tokens": metrics.cached_tokens(load),
         "prefix_hit_rate": metrics.prefix_hit_rate(load),
@@ -90,8 +105,16 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     }
     for name, metric in metrics.REQUEST_METRICS.items():
         row |= summarise(metrics.sample(metric(load))).columns(name)
+    for name, percent in INTERVALS:
+        interval = percentile_interval(metrics.sample(metrics.REQUEST_METRICS[name](load)), percent)
+        row |= _ends(f"{name}_p{percent}", interval)
     row |= summarise(metrics.chunk_gap_ms(load)).columns("chunk_gap_ms")
     return row | _in_flight_columns(load, concurrency)
+
+
+def _ends(metric: str, interval: Interval | None) -> Row:
+    low, high = interval_columns(metric)
+    return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
 
 
 def _flights(load: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +134,7 @@ def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
     row: Row = dict.fromkeys(
         name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_", "handover_"))
     )
-    row |= dict.fromkeys(name for name in POINT_METRICS if name.endswith("_steady"))
+    row |= dict.fromkeys(name for name in POINT_METRICS if "_steady" in name)
     row["in_flight_peak"] = flow.peak
     if concurrency is None or not flow.at_ns.size:
         return row
@@ -144,6 +167,7 @@ def _steady_columns(load: pa.Table, steady: Window, whole: Window) -> Row:
     ended, prefilled = (slim.filter(_inside(load, name, steady)) for name in ("end", "first_token"))
     arrivals = metrics.token_arrivals(load)
     came = None if arrivals is None else int(arrivals[1][steady.contains(arrivals[0])].sum())
+    rate = None if arrivals is None else _steady_rate(load, *arrivals, steady)
     seconds = steady.duration_s
     return {
         "steady_start_s": (steady.start_ns - start) / 1e9,
@@ -152,9 +176,18 @@ def _steady_columns(load: pa.Table, steady: Window, whole: Window) -> Row:
         "steady_requests": metrics.requests_ok(ended),
         "input_tokens_per_s_steady": metrics.rate_per_s(metrics.input_tokens(prefilled), seconds),
         "output_tokens_per_s_steady": metrics.rate_per_s(came, seconds),
+        **_ends("output_tokens_per_s_steady", rate),
         "ttft_ms_p95_steady": nearest_rank(metrics.sample(metrics.ttft_ms(ended)), 95),
         "tpot_ms_p95_steady": nearest_rank(metrics.sample(metrics.tpot_ms(ended)), 95),
     }
+
+
+def _steady_rate(load: pa.Table, stamps: Stamps, tokens: Stamps, steady: Window) -> Interval | None:
+    """The interval of the output rate, whose slices must outlive most requests to be repeats."""
+    longest = nearest_rank(metrics.sample(metrics.e2e_ms(load)), 95)
+    if longest is None:
+        return None
+    return rate_interval(stamps, tokens, (steady.start_ns, steady.end_ns), round(longest * 1e6))
 
 
 def _inside(load: pa.Table, name: str, window: Window) -> pa.ChunkedArray:

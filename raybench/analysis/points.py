@@ -57,7 +57,19 @@ POINT_VRAM: dict[str, pa.DataType] = {
     "gpus": pa.string(),
 }
 
+#: Verdict of a point, and provenance of a run, that `raybench import` took from somebody's table: raybench
+#: has not measured it and does not vouch for it.
+IMPORTED = "imported"
+
+#: Verdicts under which a point's numbers count.
+WITH_NUMBERS = frozenset({"accepted", IMPORTED})
+
 POINTS = pa.schema([*POINT_FACTS.items(), *POINT_METRICS.items(), *POINT_VRAM.items()])
+
+
+def has_numbers(point: Mapping[str, Any]) -> bool:
+    """Whether a point's numbers count; those of any other point are in no table's summary or comparison."""
+    return point["verdict"] in WITH_NUMBERS
 
 
 def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:

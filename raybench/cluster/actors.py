@@ -11,6 +11,7 @@ import os
 import resource
 import socket
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,20 @@ import ray
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import RunningSim, launch_sim
 from raybench.deploy.facts import host_facts
+from raybench.engines import ENGINES
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
+from raybench.load.routes import own_addresses
 from raybench.load.worker import LoadWorker
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
 from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
 from raybench.monitors.recording import FLUSH_S, GpuRecording
+from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.monitors.sim_gpu import HttpGpuSource
+from raybench.protocol.clock_checks import TARGET
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
+from raybench.records.stream import part_metadata
 from raybench.scenario.schema import Arm
 
 
@@ -61,9 +67,10 @@ class LoadWorkerActor:
         self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
 
-    async def hello(self) -> dict[str, object]:
-        """Proof of life, who this is, and the facts of its host."""
-        return {"worker": self._worker.name, **_own_process()}
+    async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:
+        """Proof of life, who this is, the facts of its host, and which of the addresses are the host's."""
+        own = own_addresses(source_addresses)
+        return {"worker": self._worker.name, "source_addresses": own, **_own_process()}
 
     async def clock_reading(self) -> ClockSample:
         return self._clock.reading()
@@ -82,11 +89,13 @@ class LoadWorkerActor:
 
 
 class TargetHostActor:
-    """Launcher on the host of the serving engine."""
+    """Launcher and log reader on the host of the serving engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
         self._clock = AnchoredClock()
         self._sims: dict[str, RunningSim] = {}
+        self._log: LogWatch | None = None
 
     async def hello(self) -> dict[str, object]:
         return _own_process()
@@ -109,6 +118,35 @@ class TargetHostActor:
         running = await asyncio.to_thread(launch_sim, arm.sim, address, folder / "engine.log", preload=preload)
         self._sims[arm_name] = running
         return running.url
+
+    async def watch_log(self, part: str, arm_name: str, arm: Arm, offset: ClockOffset) -> str | None:
+        """Read the log of what was launched here for the arm, or the arm's own, from its end on; why not."""
+        running = self._sims.get(arm_name)
+        named = None if arm.log is None else Path(arm.log.path)
+        path = named if running is None else running.log_path
+        if path is None:
+            return "the arm names no log"
+        tail = LogTail(path, ENGINES[arm.engine].read_log_line, self._clock, arm_name)
+        labels = {"arm": arm_name, "clock": TARGET, **offset.to_metadata()}
+        metadata = part_metadata("server_log", self._clock.reading().anchor, **labels)
+        watch = LogWatch(tail, part, metadata, self._append_part, self._close_part)
+        reason = await watch.start()
+        self._log = watch if reason is None else None
+        return reason
+
+    async def log_position(self) -> int | None:
+        return None if self._log is None else await self._log.mark()
+
+    async def unwatch_log(self) -> None:
+        watch, self._log = self._log, None
+        if watch is not None:
+            await watch.stop()
+
+    async def _append_part(self, part: str, data: bytes) -> None:
+        await self._coordinator.append_part.remote(part, data)
+
+    async def _close_part(self, part: str) -> None:
+        await self._coordinator.close_part.remote(part)
 
     async def stop(self, arm_name: str) -> None:
         running = self._sims.pop(arm_name, None)

@@ -14,7 +14,7 @@ from typing import Any
 import ray
 
 from raybench.cluster.calls import live_nodes
-from raybench.cluster.capacity import Host, highest_concurrency, most_streams, refuse_beyond
+from raybench.cluster.capacity import most_streams, refuse_what_hosts_cannot
 from raybench.cluster.fleet import RayFleet, RayTargetHost
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
@@ -24,6 +24,7 @@ from raybench.engines.contract import Http, RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
+from raybench.protocol.client_checks import asked_by_host, expected_load, points_to_come
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.invocation import History, Outcome
@@ -31,7 +32,9 @@ from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import stored_rooflines
 from raybench.records.rundir import RunDirectory, write_json
+from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario
 from raybench.scenario.trace import read_traces
 
@@ -52,6 +55,7 @@ class CoordinatorActor:
         self._desk = OrderDesk(self._run_directory, self._files, self._clock)
         self._coordinator: Coordinator | None = None
         self._task: asyncio.Task[Outcome] | None = None
+        self._notes: list[str] = []
 
     async def describe(self) -> dict[str, object]:
         """Whose this actor is, by which `claims.remove_leftovers` knows that it is no leftover."""
@@ -78,6 +82,10 @@ class CoordinatorActor:
 
     async def snapshot(self) -> Snapshot | None:
         return None if self._coordinator is None else self._coordinator.progress.snapshot()
+
+    async def notes(self) -> list[str]:
+        """What to tell the user of the fleet; complete once there is a snapshot."""
+        return self._notes
 
     async def lease(
         self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
@@ -108,18 +116,21 @@ class CoordinatorActor:
             layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, scenario.load)
             me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
             seats = seat_workers(layout.clients, scenario.load.workers_per_node, most_streams(scenario))
-            fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns)
+            sources = scenario.load.source_addresses
+            fleet = RayFleet(seats, me, prompts, self._clock, timeout_s, self._desk.last_pulse_ns, sources)
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
-            highest = highest_concurrency(scenario)
-            refuse_beyond(highest, [Host.of_facts(str(hello["host"]), hello["facts"]) for hello in hellos[:-1]])
+            refuse_what_hosts_cannot(scenario, hellos[:-1])
             await asyncio.to_thread(self._note_inputs, corpus, hellos)
+            rooflines = stored_rooflines(run.path.parent, {str(hello["host"]) for hello in hellos[:-1]})
+            asked = asked_by_host(points_to_come(make_plan(scenario)), [str(h["host"]) for h in hellos[:-1]])
+            self._notes = [*layout.notes, *expected_load(asked, rooflines)]
             journal.append(
                 "fleet_ready",
                 workers=[_without_facts(hello) for hello in hellos[:-1]],
                 target_host=_without_facts(hellos[-1]),
                 clients=[node.title for node in layout.clients],
-                notes=list(layout.notes),
+                notes=self._notes,
             )
             self._coordinator = Coordinator(
                 scenario=scenario,
@@ -136,6 +147,7 @@ class CoordinatorActor:
                 desk=self._desk,
                 make_control=make_control,
                 clock=self._clock,
+                rooflines=rooflines,
             )
             outcome = await self._coordinator.run()
         except RaybenchError as error:

@@ -1,7 +1,8 @@
 """What the job's driver tells the submitter, as marked lines in the job's log. Pure.
 
 The Job API carries only a log; a line that begins with the mark is an event, any other is text. Events
-are JSON objects with a `kind`: `run`, `snapshot`, `outcome`, `error`, `archive`.
+are JSON objects with a `kind`: `run`, `note`, `snapshot`, `outcome`, `error`, `archive`, and of the other
+command `roofline_step`, `roofline`, `error`.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from raybench.errors import ClusterError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
-from raybench.protocol.clock_checks import COORDINATOR
-from raybench.protocol.fleet import FleetResult
+from raybench.protocol.clock_checks import COORDINATOR, TARGET
+from raybench.protocol.fleet import FleetResult, LogReading
 from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.rundir import RunDirectory
@@ -36,8 +36,6 @@ from raybench.scenario.schema import Arm, Scenario
 
 T = TypeVar("T")
 
-#: Under this name the clock of the process on the target's host is journalled.
-TARGET_CLOCK = "target"
 #: Limit of a small call to an actor that is known to live.
 CALL_TIMEOUT_S = 30.0
 #: How long a given-up order may take to hand in its last records.
@@ -51,7 +49,10 @@ COORDINATOR_CONCURRENCY = 10_000
 
 
 class RayFleet:
-    """`protocol.fleet.LoadFleet` over actors. seats: the node of each worker, in order."""
+    """`protocol.fleet.LoadFleet` over actors.
+
+    seats: the node of each worker, in order. source_addresses: each node is to have at least one of these.
+    """
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class RayFleet:
         clock: AnchoredClock,
         start_timeout_s: float,
         last_pulse_ns: Callable[[str], int | None],
+        source_addresses: Sequence[str] = (),
     ) -> None:
         self._seats = list(seats)
         self._coordinator = coordinator
@@ -68,6 +70,7 @@ class RayFleet:
         self._clock = clock
         self._start_timeout_s = start_timeout_s
         self._last_pulse_ns = last_pulse_ns
+        self._source_addresses = list(source_addresses)
         self._actors: dict[str, Any] = {}
         self._nodes: dict[str, Node] = {}
         self._names = [f"w{seat:03d}" for seat in range(len(self._seats))]
@@ -178,7 +181,7 @@ class RayFleet:
         for name, node in seats:
             actor = pinned(LoadWorkerActor, node).remote(name, self._coordinator, self._prompts)
             self._actors[name], self._nodes[name] = actor, node
-        hellos = [self._actors[name].hello.remote() for name, _ in seats]
+        hellos = [self._actors[name].hello.remote(self._source_addresses) for name, _ in seats]
         what = f"{len(seats)} load workers on {len({node.node_id for _, node in seats})} client nodes"
         return list(await within(asyncio.gather(*hellos), self._start_timeout_s, what))
 
@@ -221,7 +224,7 @@ class RayTargetHost:
         self._scenario = scenario
         self._base = base
         self._coordinator = coordinator
-        self._actor = pinned(TargetHostActor, self._node).remote()
+        self._actor = pinned(TargetHostActor, self._node).remote(coordinator)
         self._gpus: GpuWatch | None = None
 
     async def start(self, timeout_s: float) -> dict[str, object]:
@@ -267,8 +270,23 @@ class RayTargetHost:
         measured = {COORDINATOR: ClockOffset(0, 0, self._clock.reading().wall_ahead_ns)}
         with suppress(ClusterError):
             what = "the clock of the target host"
-            measured[TARGET_CLOCK] = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+            measured[TARGET] = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
         return measured if self._gpus is None else measured | await self._gpus.clocks()
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
+        offset = await measure_offset(self._actor, self._clock)
+        reason: str | None = await self._actor.watch_log.remote(part, arm_name, arm, offset)
+        return LogReading(part) if reason is None else LogReading(reason=reason)
+
+    async def log_position(self) -> int | None:
+        try:
+            return await within(self._actor.log_position.remote(), CALL_TIMEOUT_S, "the log on the target host")
+        except ClusterError:
+            return None
+
+    async def unwatch_log(self) -> None:
+        await within(self._actor.unwatch_log.remote(), CALL_TIMEOUT_S, "ending the reading of the log")
 
     async def unwatch_gpus(self) -> None:
         if self._gpus is not None:

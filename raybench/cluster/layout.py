@@ -65,6 +65,12 @@ def lay_out(nodes: Sequence[Node], own_node_id: str, placement: Placement, load:
     return Layout(tuple(able[:wanted]), target, tuple(notes))
 
 
+def able_nodes(nodes: Sequence[Node], placement: Placement) -> list[Node]:
+    """Nodes that may carry load, by address; the target's own only where it is alone, or asked for."""
+    target = _target(nodes, "", placement) if _names_target(placement) else None
+    return _able(nodes, target, placement)
+
+
 def _able(nodes: Sequence[Node], target: Node | None, placement: Placement) -> list[Node]:
     """Nodes that may carry load, by address."""
     able = [n for n in nodes if _carries(n, placement.client_resource, placement.client_labels)]

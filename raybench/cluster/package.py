@@ -42,8 +42,7 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
     if base is not None:
         scenario, inputs = _with_inputs(scenario, base)
     if ship_source:
-        ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
-        shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
+        stage_source(folder)
     (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
     sizes = {entry.name: _size(entry) for entry in folder.iterdir()}
     sizes |= {name: _size(source) for name, source in inputs.items()}
@@ -51,6 +50,12 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
     for name, source in inputs.items():
         _copy(source, folder / name)
     return Package(folder, SCENARIO_FILE, sum(sizes.values()))
+
+
+def stage_source(folder: Path) -> None:
+    """Copy this installation's own source, so that the nodes need raybench's dependencies only."""
+    ignore = shutil.ignore_patterns("__pycache__", "*.pyc")
+    shutil.copytree(Path(raybench.__file__).parent, folder / "raybench", ignore=ignore)
 
 
 def _refuse_too_large(sizes: Mapping[str, int], bytes_max: int) -> None:

@@ -41,6 +41,7 @@ POLL_S = 0.5
 STOP_TIMEOUT_S = 2.5
 
 OnSnapshot = Callable[[Snapshot], None]
+OnNote = Callable[[str], None]
 
 
 def new_run_id(scenario: Scenario) -> str:
@@ -85,13 +86,17 @@ def reopen_run(scenario: Scenario, run_path: Path) -> tuple[RunDirectory, str]:
 
 def servers_of(scenario: Scenario) -> list[str]:
     """URLs of the servers that the scenario loads; those that it starts itself are nobody else's."""
-    return [arm.url for arm in scenario.arms.values() if arm.url is not None]
+    urls = [arm.url for arm in scenario.arms.values() if arm.url is not None]
+    return urls + [url for arm in scenario.arms.values() for url in arm.load_urls]
 
 
-def drive(scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, on_snapshot: OnSnapshot) -> Outcome:
+def drive(
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, on_snapshot: OnSnapshot, on_note: OnNote
+) -> Outcome:
     """Run the scenario in the connected Ray to its end; its servers are claimed (`claims.claimed`).
 
-    Raises what the coordinator could not do as the RaybenchError that it is.
+    on_note: what to tell the user of the fleet, once. Raises what the coordinator could not do as the
+    RaybenchError that it is.
     """
     coordinator = pinned(
         CoordinatorActor,
@@ -103,7 +108,7 @@ def drive(scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, on_
     result = coordinator.run.remote()
     with _stop_on_signal(coordinator):
         try:
-            outcome = _follow(coordinator, result, on_snapshot)
+            outcome = _follow(coordinator, result, on_snapshot, on_note)
         except RayActorError as error:
             raise ClusterError(f"the coordinator died: {error}; go on with --resume {run.path}") from error
         finally:
@@ -113,11 +118,16 @@ def drive(scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, on_
     return outcome
 
 
-def _follow(coordinator: Any, result: Any, on_snapshot: OnSnapshot) -> Outcome | RaybenchError:
+def _follow(coordinator: Any, result: Any, on_snapshot: OnSnapshot, on_note: OnNote) -> Outcome | RaybenchError:
+    noted = False
     while True:
         done, _ = ray.wait([result], timeout=POLL_S)
         snapshot = ray.get(coordinator.snapshot.remote())
         if snapshot is not None:
+            if not noted:
+                noted = True
+                for note in ray.get(coordinator.notes.remote()):
+                    on_note(note)
             on_snapshot(snapshot)
         if done:
             outcome: Outcome | RaybenchError = ray.get(done[0])

@@ -1,4 +1,4 @@
-"""Brings an arm's deployment up and takes it down again; today that is the built-in simulated engine.
+"""Starts the servers that raybench brings along, the simulated engine and the null server, and ends them.
 
 Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 """
@@ -18,17 +18,18 @@ from raybench.scenario.schema import Sim
 
 SIM_READY_TIMEOUT_S = 30.0
 
-#: The simulated engine has nothing to save: it may be cut off quickly.
+#: They have nothing to save: they may be cut off quickly.
 SIM_GRACE_S = 3.0
 
 
 @dataclass(frozen=True)
 class RunningSim:
-    """A simulated engine that answers at `url`. `process.stop()` ends it."""
+    """A server of ours that answers at `url` and logs to `log_path`. `process.stop()` ends it."""
 
     url: str
     pid: int
     process: LaunchedProcess
+    log_path: Path
 
     def stop(self) -> int:
         return self.process.stop()
@@ -58,12 +59,20 @@ def launch_sim(
     log_path: the engine's log; what it prints goes beside it, to `<log_path>.out`. preload: text that
     a tier of its cache already holds, as the fault `preload_corpus` needs it. Raises TargetError.
     """
-    process = LaunchedProcess.start(
-        sim_command(sim, host, log_path, preload),
-        log_path=log_path.with_name(log_path.name + ".out"),
-        grace_s=SIM_GRACE_S,
-        name="the simulated engine",
-    )
+    command = sim_command(sim, host, log_path, preload)
+    printed = log_path.with_name(log_path.name + ".out")
+    process = LaunchedProcess.start(command, log_path=printed, grace_s=SIM_GRACE_S, name="the simulated engine")
+    return _once_ready(process, log_path, timeout_s)
+
+
+def launch_null_server(log_path: Path, *, timeout_s: float = SIM_READY_TIMEOUT_S) -> RunningSim:
+    """Start the server of `raybench roofline` on the loopback of this host. Raises TargetError."""
+    command = [sys.executable, "-m", "raybench.sim.null_server", "--parent-pid", PARENT_PID]
+    process = LaunchedProcess.start(command, log_path=log_path, grace_s=SIM_GRACE_S, name="the null server")
+    return _once_ready(process, log_path, timeout_s)
+
+
+def _once_ready(process: LaunchedProcess, log_path: Path, timeout_s: float) -> RunningSim:
     try:
         ready = process.wait_ready(ReadyLine(), timeout_s)
         url, pid = ready.get("url"), ready.get("pid")
@@ -72,4 +81,4 @@ def launch_sim(
     except BaseException:
         process.stop()
         raise
-    return RunningSim(url, pid, process)
+    return RunningSim(url, pid, process, log_path)

@@ -228,6 +228,35 @@ class Facts:
     raw: Mapping[str, object] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LogRank:
+    """Which process printed a line. group: its data-parallel rank, None where there is but one.
+
+    stage: its pipeline stage. twins: its place among the processes that do the same work (tensor, expert
+    and context ranks), by name.
+    """
+
+    group: int | None = None
+    stage: int = 0
+    twins: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of the engine's log that tells something about its cache.
+
+    requests: of a prefill batch, or retracted. new_tokens / cached_tokens: computed in a prefill batch, and found
+    in any tier. told_hit_rate: what the line itself says of its rate, 0..1.
+    """
+
+    kind: Literal["prefill", "retraction", "flush", "flush_refused"]
+    rank: LogRank = LogRank()
+    requests: int | None = None
+    new_tokens: int | None = None
+    cached_tokens: int | None = None
+    told_hit_rate: float | None = None
+
+
 class Engine(Protocol):
     """One serving engine's dialect. Stateless."""
 
@@ -244,8 +273,11 @@ class Engine(Protocol):
     async def queue(self, http: Http) -> QueueState | None:
         """None when the engine gives no such numbers."""
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
-        """One request to empty the prefix cache. `timeout_s` is passed on where the engine can wait."""
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
+        """One request to empty the prefix cache. `timeout_s` is passed on where the engine can wait.
+
+        storage: also ask to empty the storage tier, where the engine says that it has one.
+        """
 
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         """Counters and gauges of one /metrics read; None when there is none."""
@@ -254,3 +286,6 @@ class Engine(Protocol):
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
         """Ask the engine to drop one request; None when it has no such call."""
+
+    def read_log_line(self, line: str) -> LogLine | None:
+        """What one line of the engine's own log tells; None for all other lines."""

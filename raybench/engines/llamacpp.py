@@ -14,6 +14,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -53,7 +54,7 @@ class LlamaCpp:
         busy = sum(object_of(slot).get("is_processing") is True for slot in slots)
         return QueueState(busy, 0) if slots else None
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         """Erases every slot, one after the other; the first refusal is the answer."""
         props = await http.request("GET", "/props")
         slots = int_of(object_of(props.json()).get("total_slots"))
@@ -107,4 +108,7 @@ class LlamaCpp:
         )
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
+        return None
+
+    def read_log_line(self, line: str) -> LogLine | None:
         return None

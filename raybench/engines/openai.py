@@ -20,6 +20,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -203,7 +204,7 @@ class OpenAI:
     async def queue(self, http: Http) -> QueueState | None:
         return None
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         note = "the OpenAI protocol has no call that empties a prefix cache: switch the cache off on the server"
         return FlushReply(False, Reply(None, error="not sent"), unsupported=True, note=note)
 
@@ -215,4 +216,7 @@ class OpenAI:
         return Facts(engine=self.name, model=card.model, context_tokens=card.context_tokens, raw=card.raw)
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
+        return None
+
+    def read_log_line(self, line: str) -> LogLine | None:
         return None

@@ -19,6 +19,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -28,6 +29,7 @@ from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
+from raybench.engines.sglang_log import read_log_line
 from raybench.engines.skim import SkimmingDecoder
 from raybench.engines.wire import bool_of, int_of, list_of, object_of, str_of
 
@@ -72,7 +74,7 @@ class SGLang:
             state = None if metrics is None else sglang_metrics.queue_state(metrics)
         return state
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         """Judged by the status alone: the text of a 200 also says "will not be performed".
 
         From 0.5.12 the server waits up to `timeout_s` for idle; older ones ignore the parameter.
@@ -88,7 +90,8 @@ class SGLang:
             return FlushReply(False, reply, unsupported=True, note=note)
         if reply.status in (401, 403):
             return FlushReply(False, reply, note="with --admin-api-key only that key may flush")
-        return FlushReply(reply.ok, reply)
+        note = await _clear_storage(http, timeout_s) if reply.ok and storage else ""
+        return FlushReply(reply.ok, reply, note=note)
 
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         metrics = await read_metrics(http)
@@ -122,6 +125,26 @@ class SGLang:
     async def abort(self, http: Http, rid: str) -> Reply | None:
         """The server matches by prefix: rids must have one width, or others are aborted as well."""
         return await http.request("POST", "/abort_request", json={"rid": rid, "abort_all": False})
+
+    def read_log_line(self, line: str) -> LogLine | None:
+        return read_log_line(line)
+
+
+async def _clear_storage(http: Http, timeout_s: float) -> str:
+    """Ask for an empty storage tier, where the server has one; what it said, for people.
+
+    The old path is gone by 0.5.22. A 200 is no proof: it comes even when the backend failed.
+    """
+    info = object_of((await get_first(http, "/server_info", "/get_server_info")).json())
+    backend = str_of(info.get("hicache_storage_backend"))
+    if backend is None:
+        return ""
+    reply = Reply(None, error="not asked")
+    for path in ("/hicache/storage-backend/clear", "/clear_hicache_storage_backend"):
+        reply = await http.request("POST", path, timeout_s=timeout_s)
+        if reply.status not in UNKNOWN_PATH:
+            break
+    return f"storage tier {backend}: {reply.summary}"
 
 
 def queue_of_loads(body: Any) -> QueueState | None:

@@ -11,10 +11,13 @@ each quote is escaped. JSON that is written with spaces, and CR line ends, simpl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raybench.engines.contract import Answer
 from raybench.engines.decoder import MessageReader, StreamDecoder, add_chunk
 
 _EVENT_END = b"\n\n"
+_LINE_END = b"\n"
 _DATA = b"data:"
 _LATER_DATA = b"\ndata:"
 _FINISH = b'"finish_reason":'
@@ -23,6 +26,7 @@ _TEXT = b'"text":"'
 #: The server's running count of tokens, in the words of all engines.
 _COUNT = b'"completion_tokens":'
 _QUOTE = ord('"')
+_NEWLINE = ord("\n")
 _DIGITS = frozenset(b"0123456789")
 #: A count of more digits is none.
 _DIGITS_MAX = 18
@@ -54,11 +58,7 @@ class SkimmingDecoder:
         self._part_ns = 0
 
     def feed(self, data: bytes, stamp_ns: int) -> None:
-        if not self._skimming:
-            self._full.feed(data, stamp_ns)
-            if self._may_skim and self._answer.first_token_ns is not None:
-                self._skimming = data.endswith(_EVENT_END) and b"\r" not in data and not self._full.overflowed
-                self._count = self._reader.counted
+        if not self._skimming and not (data := self._read_in_full(data, stamp_ns)):
             return
         self._answer.bytes_received += len(data)
         if self._part or not data.endswith(_EVENT_END):
@@ -67,10 +67,25 @@ class SkimmingDecoder:
             held, self._held = self._held, (data, stamp_ns)
             if held is None:
                 return
-            if held[0].count(b"\n") == 2:
+            if held[0].find(_LINE_END) == len(held[0]) - 2:  # one line and the empty one
                 self._take(*held)
             else:
                 self._take_each(*held)
+
+    def _read_in_full(self, data: bytes, stamp_ns: int) -> bytes:
+        """What is left to skim: all behind the last event that ends here, once the first token has come."""
+        end = last_event_end(data) if self._may_skim and b"\r" not in data else 0
+        if not end:
+            self._full.feed(data, stamp_ns)
+            return b""
+        self._full.feed(data[:end], stamp_ns)
+        if self._answer.first_token_ns is not None and not self._full.overflowed:
+            self._skimming = True
+            self._count = self._reader.counted
+            return data[end:]
+        if end < len(data):
+            self._full.feed(data[end:], stamp_ns)
+        return b""
 
     def finish(self, *, complete: bool) -> Answer:
         self._stop_skimming()
@@ -81,16 +96,17 @@ class SkimmingDecoder:
         self._part.append(data)
         self._part_bytes += len(data)
         self._part_ns = stamp_ns
-        if b"\r" in data or (self._part_bytes > self._event_bytes_max and _EVENT_END not in data):
+        ended = last_event_end(data) > 0
+        if b"\r" in data or (self._part_bytes > self._event_bytes_max and not ended):
             self._stop_skimming()
             return b""
-        if _EVENT_END not in data and not (data.startswith(b"\n") and len(self._part) > 1):
+        if not ended and not (data.startswith(_LINE_END) and len(self._part) > 1):
             return b""
         joined = b"".join(self._part)
-        end = joined.rfind(_EVENT_END)
-        rest = joined[end + 2 :] if end >= 0 else joined
+        end = last_event_end(joined)
+        rest = joined[end:]
         self._part, self._part_bytes = ([rest] if rest else []), len(rest)
-        return joined[: end + 2] if end >= 0 else b""
+        return joined[:end]
 
     def _stop_skimming(self) -> None:
         """Leave what was kept, and the rest of the stream, to the full decoder."""
@@ -104,9 +120,9 @@ class SkimmingDecoder:
 
     def _take_each(self, block: bytes, stamp_ns: int) -> None:
         """The events of one read."""
-        for event in block.split(_EVENT_END)[:-1]:
+        for event in split_events(block):
             take = self._take if event.startswith(_DATA) else self._read
-            take(event + _EVENT_END, stamp_ns)
+            take(event, stamp_ns)
 
     def _take(self, event: bytes, stamp_ns: int) -> None:
         """An event whose first line is data."""
@@ -168,3 +184,29 @@ class SkimmingDecoder:
         self._count = self._reader.counted
         if self._full.overflowed:
             self._plain_bytes_max = -1  # the rest is nothing to it
+
+
+# Ends of events are looked for by one byte: in a cumulative stream, whose events are long, the search for two
+# costs sixty times as much, and more than all the rest.
+
+
+def last_event_end(data: bytes) -> int:
+    """Where the last event that ends in `data` ends; 0 when none does."""
+    at = data.rfind(_LINE_END)
+    while at > 0:
+        if data[at - 1] == _NEWLINE:
+            return at + 1
+        at = data.rfind(_LINE_END, 0, at)
+    return 0
+
+
+def split_events(block: bytes) -> Iterator[bytes]:
+    """The events of a block that holds whole ones, each with its end."""
+    begin, at = 0, block.find(_LINE_END)
+    while at >= 0:
+        if block.startswith(_LINE_END, at + 1):
+            yield block[begin : at + 2]
+            begin = at = at + 2
+        else:
+            at += 1
+        at = block.find(_LINE_END, at)

@@ -17,6 +17,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -54,7 +55,7 @@ class VLLM:
         waiting = metrics.total("vllm:num_requests_waiting")
         return None if running is None or waiting is None else QueueState(int(running), int(waiting))
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         """Resets a connector's tiers as well, where there is one. vLLM never waits for idle.
 
         A server without a connector refuses `reset_external` even though it reset the rest, so a refusal
@@ -100,6 +101,9 @@ class VLLM:
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
         """vLLM drops a request when its connection closes; the call to do so is for developers only."""
+        return None
+
+    def read_log_line(self, line: str) -> LogLine | None:
         return None
 
 

@@ -28,6 +28,9 @@ class Client(Protocol):
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end. Never raises for what the network or the server does."""
 
+    def unread(self) -> list[int]:
+        """Bytes that wait in the receive queues of a sample of the requests under way; empty = not known."""
+
     async def close(self) -> None: ...
 
 

@@ -26,7 +26,10 @@ SENDS_AT_ONCE = 32
 
 
 class OpenLoop:
-    """make_bodies: of these tickets. exchange: sends one, given when it was due (monotonic ns)."""
+    """make_bodies: of these tickets. exchange: sends one, given when it was due (monotonic ns).
+
+    begun: told by how many ns each request was begun late, its wait for a connection not included.
+    """
 
     def __init__(
         self,
@@ -34,6 +37,7 @@ class OpenLoop:
         clock: Clock,
         make_bodies: Callable[[Iterable[int]], None],
         exchange: Callable[[int, int], Awaitable[object]],
+        begun: Callable[[int], None],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self._tickets: list[int] = sends.tickets.tolist()
@@ -41,6 +45,7 @@ class OpenLoop:
         self._now = clock.monotonic_ns
         self._make_bodies = make_bodies
         self._exchange = exchange
+        self._begun = begun
         self._sleep = sleep
         span_s = self._due_ns[-1] / 1e9 if self._due_ns else 0.0
         self._exact = len(self._due_ns) <= EXACT_SENDS_PER_S * span_s
@@ -63,7 +68,7 @@ class OpenLoop:
         async with asyncio.TaskGroup() as under_way:
             for number, (ticket, due_ns) in enumerate(zip(self._tickets, self._due_ns, strict=True)):
                 scheduled_ns = start_ns + due_ns
-                await self._until(scheduled_ns)
+                self._begun(await self._until(scheduled_ns))
                 under_way.create_task(self._send(ticket, scheduled_ns))
                 if number % SENDS_AT_ONCE == 0:
                     await self._sleep(0)
@@ -73,7 +78,9 @@ class OpenLoop:
     async def _send(self, ticket: int, scheduled_ns: int) -> None:
         await self._exchange(ticket, scheduled_ns)
 
-    async def _until(self, scheduled_ns: int) -> None:
+    async def _until(self, scheduled_ns: int) -> int:
+        """By how much it is past that time."""
         while (left_ns := scheduled_ns - self._now()) > 0:
             whole_ms = left_ns // 1_000_000 if self._exact else -(-left_ns // 1_000_000)
             await self._sleep(whole_ms / 1000)
+        return -left_ns

@@ -16,6 +16,7 @@ from raybench.scenario.schema import Arm, RequestLimits
 class Endpoint:
     """Where and how to reach an engine. `headers` hold no secret: keys come from the environment.
 
+    load_urls: further addresses of the same engine, over which load is spread; control calls go to `url`.
     api_key_env: name of the environment variable, on the worker's node, that holds the bearer key.
     """
 
@@ -25,11 +26,20 @@ class Endpoint:
     api_key_env: str | None = None
     tls_verify: bool = True
     tls_ca_file: str | None = None
+    load_urls: tuple[str, ...] = ()
 
     @classmethod
     def of_arm(cls, arm: Arm, url: str) -> Endpoint:
         """The arm's engine at `url`, which is its own or that of what was launched for it."""
-        return cls(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls.verify, arm.tls.ca_file)
+        return cls(
+            url,
+            arm.engine,
+            dict(arm.headers),
+            arm.api_key_env,
+            arm.tls.verify,
+            arm.tls.ca_file,
+            tuple(arm.load_urls),
+        )
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,10 @@ class Order:
     slots: how many requests this worker keeps in flight. sends: its part of an open loop, which has no slots.
     lengths: input and output tokens by ticket, where they differ from the shape's. client: `auto` or `plain`
     (`load/client.py`). starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width,
-    unique per attempt and phase; the rid is this plus the eight-digit ticket.
+    unique per attempt and phase; the rid is this plus the eight-digit ticket. source_addresses: IP addresses to
+    send from, of which the worker uses those of its host; empty leaves the choice to the system. first_route:
+    where this worker begins in the round of addresses (`load/routes.py`): the slots of the workers before it, in
+    an open loop their number.
     """
 
     point_id: str
@@ -55,6 +68,8 @@ class Order:
     keep_chunks: bool = True
     client: str = "auto"
     starts_per_ms: int = 8
+    source_addresses: tuple[str, ...] = ()
+    first_route: int = 0
     sends: Sends | None = None
     lengths: npt.NDArray[np.int64] | None = None
 
@@ -66,15 +81,24 @@ class Order:
         return replace(self.shape, input_tokens=input_tokens, output_tokens=output_tokens)
 
     def rid(self, ticket: int) -> str:
-        return f"{self.rid_prefix}-{ticket:08d}"
+        return rid_of(self.rid_prefix, ticket)
+
+
+def rid_of(prefix: str, ticket: int) -> str:
+    """A request's id: of fixed width, so that none begins with another."""
+    return f"{prefix}-{ticket:08d}"
 
 
 @dataclass(frozen=True)
 class WorkerSummary:
-    """What a worker says at the end of an order; the records themselves are in its part file."""
+    """What a worker says at the end of an order; the records themselves are in its part file.
+
+    given_up: ids of the requests whose answer it did not read to the end, which may go on in the engine.
+    """
 
     worker: str
     sent: int
     received: int
     rows_written: int
     cancelled: bool = False
+    given_up: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ no other.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from raybench.scenario.arrivals import Arrivals
 from raybench.scenario.levels import Level
+from raybench.scenario.plan import Point
 from raybench.scenario.schema import Workload
 from raybench.scenario.trace import Trace
 
@@ -83,8 +85,19 @@ def deal(schedule: Schedule, worker: int, workers: int) -> Sends:
     return Sends(tickets, schedule.due_ns[tickets])
 
 
-def seconds_of_sends(workload: Workload, level: Level, requests: int, trace: Trace | None) -> float | None:
-    """From the start to the last send as expected; None for a closed loop and for a trace that is not at hand."""
+def seconds_of_sends(
+    points: Iterable[Point], workloads: Iterable[Workload], traces: Mapping[str, Trace]
+) -> dict[str, float | None]:
+    """By point id: from the start to the last send as expected; None for a closed loop and for a trace that is
+    not at hand. traces: by workload."""
+    by_name = {workload.name: workload for workload in workloads}
+    return {
+        point.point_id: _seconds(by_name[point.workload], point.level, point.requests, traces.get(point.workload))
+        for point in points
+    }
+
+
+def _seconds(workload: Workload, level: Level, requests: int, trace: Trace | None) -> float | None:
     if level.rate_per_s is not None and workload.effective_arrivals is not None:
         return workload.effective_arrivals.seconds_until(requests, level.rate_per_s)
     if level.trace_speed is not None and trace is not None:

@@ -16,6 +16,7 @@ from raybench.engines.contract import Decoder
 from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
 from raybench.load.http import auth_headers, tls_context
 from raybench.load.order import Order
+from raybench.load.routes import Routes, bound_socket, require_own
 from raybench.records.clock import Clock
 from raybench.scenario.schema import RequestLimits
 
@@ -67,9 +68,12 @@ class PlainClient:
         trace.on_request_chunk_sent.append(self._on_sent)
         tls = tls_context(endpoint)
 
-        def session(*, keep_connections: bool) -> aiohttp.ClientSession:
+        def session(source: str | None, *, keep_connections: bool) -> aiohttp.ClientSession:
+            make_socket = None if source is None else (lambda _address: bound_socket(source))
             return aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=not keep_connections),
+                connector=aiohttp.TCPConnector(
+                    limit=0, ssl=tls, force_close=not keep_connections, socket_factory=make_socket
+                ),
                 headers=auth_headers(endpoint.headers, endpoint.api_key_env)
                 | {"Content-Type": "application/json"},
                 timeout=aiohttp.ClientTimeout(
@@ -82,16 +86,23 @@ class PlainClient:
                 trust_env=False,
             )
 
-        self._session = session(keep_connections=True)
+        sources = require_own(order.source_addresses)
+        self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
+        used = {route.source for route in self._routes.all}
+        self._sessions = {source: session(source, keep_connections=True) for source in used}
         # The pool may hold more connections that the server has closed, so a second try takes none of it.
-        self._fresh = session(keep_connections=False)
+        self._fresh = {source: session(source, keep_connections=False) for source in used}
 
     async def open(self, count: int) -> None:
         """Nothing: aiohttp opens a connection when a request needs it."""
 
     async def close(self) -> None:
-        await self._session.close()
-        await self._fresh.close()
+        for session in (*self._sessions.values(), *self._fresh.values()):
+            await session.close()
+
+    def unread(self) -> list[int]:
+        """Not known: aiohttp keeps its sockets to itself."""
+        return []
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
         """One request, to its end.
@@ -100,12 +111,15 @@ class PlainClient:
         and on a connection of its own: the server closed the old one while it was idle.
         """
         tries = 1
-        stamps, status, failure, complete = await self._try(self._session, path, body, decoder)
+        route = self._routes.take()
+        sessions = self._sessions[route.source], self._fresh[route.source]
+        stamps, status, failure, complete = await self._try(sessions[0], route.url + path, body, decoder)
         if failure is not None and stamps.reused and _nothing_came(failure, stamps):
             tries = 2
             stamps, status, failure, complete = await self._try(
-                self._fresh, path, body, decoder, asked_ns=stamps.asked_ns
+                sessions[1], route.url + path, body, decoder, asked_ns=stamps.asked_ns
             )
+        self._routes.give_back(route)
         answer = decoder.finish(complete=complete)
         if failure is None:
             failure = Failure.of_answer(answer)
@@ -114,7 +128,7 @@ class PlainClient:
     async def _try(
         self,
         session: aiohttp.ClientSession,
-        path: str,
+        url: str,
         body: bytes,
         decoder: Decoder,
         asked_ns: int | None = None,
@@ -126,7 +140,7 @@ class PlainClient:
         complete = False
         try:
             async with session.post(
-                self._order.endpoint.url.rstrip("/") + path,
+                url,
                 data=body,
                 allow_redirects=False,
                 trace_request_ctx=stamps,

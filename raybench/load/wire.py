@@ -11,7 +11,10 @@ Source of the framing: RFC 9112, sections 6 and 7. Whatever does not fit is a Wi
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
+import sys
+import termios
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -107,6 +110,13 @@ class Wire(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._response is not None and self._response.sent_ns is None:
             self._response.sent_ns = self._now()
+
+    def unread_bytes(self) -> int:
+        """Bytes that have come and that nobody has read yet; 0 for a closed connection."""
+        if self.closed or self._transport is None:
+            return 0
+        handle = self._transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(handle, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def data_received(self, data: bytes) -> None:
         stamp_ns = self._now()

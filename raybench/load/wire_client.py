@@ -8,12 +8,15 @@ the read.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from raybench.engines.contract import Decoder
 from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
 from raybench.load.http import auth_headers
 from raybench.load.order import Order
+from raybench.load.routes import Route, Routes, connected_socket, require_own
 from raybench.load.wire import Response, Wire, WireError
 from raybench.records.clock import Clock
 
@@ -21,6 +24,8 @@ from raybench.records.clock import Clock
 OPEN_AT_ONCE = 64
 #: Servers close a connection that idles (uvicorn after 5 s), also one that was opened ahead and never used.
 IDLE_S = 1.0
+#: Connections whose receive queues are looked at in one look: about 50 us.
+UNREAD_SAMPLE = 32
 #: How often the watchdog looks, and the longest share of a limit by which it may be late.
 WATCH_S, WATCH_SHARE = 0.25, 0.1
 
@@ -34,18 +39,14 @@ class WireClient:
         self._order = order
         self._clock = clock
         self._now = clock.monotonic_ns
-        url = urlsplit(order.endpoint.url)
-        assert url.scheme == "http" and url.hostname is not None, f"{order.endpoint.url} is not plain HTTP"
-        self._host, self._port = url.hostname, url.port or 80
-        self._prefix = quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
-        given = auth_headers(order.endpoint.headers, order.endpoint.api_key_env)
-        given_names = {name.lower() for name in given}
-        own = {"Host": url.netloc, "Content-Type": "application/json", "Accept": "*/*"}
-        headers = {name: value for name, value in own.items() if name.lower() not in given_names} | given
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._heads: dict[str, bytes] = {}
+        endpoint = order.endpoint
+        sources = require_own(order.source_addresses)
+        self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
+        given = auth_headers(endpoint.headers, endpoint.api_key_env)
+        self._targets = {route.url: _Target.of(route.url, given) for route in self._routes.all}
         self._idle: list[Wire] = []
-        self._open: set[Wire] = set()
+        self._open: dict[Wire, Route] = {}
+        self._to_look_at: deque[Wire] = deque()
         self._live: dict[Response, tuple[Wire, Stamps]] = {}
         self._watchdog: asyncio.Task[None] | None = None
 
@@ -94,6 +95,13 @@ class WireClient:
             failure = Failure.of_answer(answer)
         return Exchange(stamps, answer, failure, tries, response.status)
 
+    def unread(self) -> list[int]:
+        """By turns over all requests under way, UNREAD_SAMPLE at a time."""
+        if len(self._to_look_at) < UNREAD_SAMPLE:
+            self._to_look_at = deque(wire for wire, _ in self._live.values())
+        count = min(UNREAD_SAMPLE, len(self._to_look_at))
+        return [self._to_look_at.popleft().unread_bytes() for _ in range(count)]
+
     async def _try(
         self, path: str, body: bytes, decoder: Decoder, asked_ns: int, *, fresh: bool
     ) -> tuple[Stamps, Response, Failure | None]:
@@ -106,7 +114,7 @@ class WireClient:
             stamps.connected_ns, stamps.connect_ns = self._now(), wire.connect_ns
             stamps.reused = wire.used or stamps.connected_ns - wire.free_since_ns >= IDLE_S * 1e9
             self._live[response] = (wire, stamps)
-            wire.request(self._head(path, len(body)), body, response)
+            wire.request(self._targets[self._open[wire].url].head(path, len(body)), body, response)
             await response.done
             if response.status != 200:
                 text = bytes(response.error_body[:ERROR_TEXT_MAX]).decode("utf-8", "replace")
@@ -131,41 +139,53 @@ class WireClient:
             wire = self._idle.pop()
             if not wire.closed:
                 return wire
-            self._open.discard(wire)
+            self._forget(wire)
         return await self._connect()
 
     async def _connect(self) -> Wire:
         begin_ns = self._now()
-        loop = asyncio.get_running_loop()
         timeout_s = self._order.limits.connect_timeout_s
+        route = self._routes.take()
+        wire: Wire | None = None
         try:
             async with asyncio.timeout(timeout_s) as limit:
-                _, wire = await loop.create_connection(lambda: Wire(self._now), self._host, self._port)
+                wire = await self._connect_over(route)
         except TimeoutError:
             if not limit.expired():
                 raise  # the kernel's own, on its way to a host that does not answer
             raise _LimitReached("timeout_connect", timeout_s) from None
         except UnicodeError as error:
-            raise OSError(f"{self._host!r} is no name of a host: {error}") from None
-        self._open.add(wire)
+            raise OSError(f"{self._targets[route.url].host!r} is no name of a host: {error}") from None
+        finally:
+            if wire is None:
+                self._routes.give_back(route)
+        self._open[wire] = route
         wire.free_since_ns = self._now()
         wire.connect_ns = wire.free_since_ns - begin_ns
         return wire
+
+    async def _connect_over(self, route: Route) -> Wire:
+        loop, target = asyncio.get_running_loop(), self._targets[route.url]
+        if route.source is None:
+            _, wire = await loop.create_connection(lambda: Wire(self._now), target.host, target.port)
+            return wire
+        sock = await connected_socket(route.source, target.host, target.port)
+        _, wire = await loop.create_connection(lambda: Wire(self._now), sock=sock)
+        return wire
+
+    def _forget(self, wire: Wire) -> None:
+        """A closed connection; one is told of once by its request and may be found closed again."""
+        route = self._open.pop(wire, None)
+        if route is not None:
+            self._routes.give_back(route)
 
     def _give_back(self, wire: Wire, failure: Failure | None) -> None:
         if failure is not None and failure.outcome != "http_error":
             wire.abort()
         if wire.closed:
-            self._open.discard(wire)
+            self._forget(wire)
         else:
             self._idle.append(wire)
-
-    def _head(self, path: str, length: int) -> bytes:
-        head = self._heads.get(path)
-        if head is None:
-            head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}Content-Length: ".encode()
-            self._heads[path] = head
-        return b"%b%d\r\n\r\n" % (head, length)
 
     def _watch_limits(self) -> None:
         """Begin to keep the time limits of the order, if it has any."""
@@ -196,6 +216,35 @@ class WireClient:
             for response, last_ns in silent:
                 if response.last_ns == last_ns:
                     _stop(response, _LimitReached("timeout_idle", limits.idle_timeout_s))
+
+
+class _Target:
+    """One address of the engine: where to connect, and the heads of requests to it."""
+
+    def __init__(self, host: str, port: int, prefix: str, headers: str) -> None:
+        self.host = host
+        self.port = port
+        self._prefix = prefix
+        self._headers = headers
+        self._heads: dict[str, bytes] = {}
+
+    @classmethod
+    def of(cls, text: str, given: Mapping[str, str]) -> _Target:
+        """given: headers that win over our own."""
+        url = urlsplit(text)
+        assert url.scheme == "http" and url.hostname is not None, f"{text} is not plain HTTP"
+        names = {name.lower() for name in given}
+        own = {"Host": url.netloc, "Content-Type": "application/json", "Accept": "*/*"}
+        headers = {name: value for name, value in own.items() if name.lower() not in names} | dict(given)
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        return cls(url.hostname, url.port or 80, quote(url.path.rstrip("/"), safe="/%:@!$&'()*+,;=~"), lines)
+
+    def head(self, path: str, length: int) -> bytes:
+        head = self._heads.get(path)
+        if head is None:
+            head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}Content-Length: ".encode()
+            self._heads[path] = head
+        return b"%b%d\r\n\r\n" % (head, length)
 
 
 class _LimitReached(Exception):

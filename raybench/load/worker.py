@@ -32,6 +32,8 @@ HEALTH = "health"
 FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
 BATCH_ROWS = 64
+#: Outcomes after which the engine may still work on the request.
+GIVEN_UP = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
 #: Pause between the steps of the start ramp: the resolution of the loop's timers.
 RAMP_STEP_S = 0.001
 
@@ -57,8 +59,11 @@ class Desk(Protocol):
 class Health(Protocol):
     """Measures this process while it works (`monitors.host.WorkerHealth`)."""
 
-    async def watch(self) -> None:
-        """Until cancelled."""
+    async def watch(self, unread: Callable[[], list[int]]) -> None:
+        """Until cancelled. unread: looks into the receive queues (`load.client.Client.unread`)."""
+
+    def started(self, late_ns: int) -> None:
+        """A request was begun so long after it was due: by the start ramp, or by an open loop's schedule."""
 
     def row(
         self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
@@ -192,6 +197,7 @@ class _Shift:
         self._received = 0
         self._rows_written = 0
         self._output_tokens = 0
+        self._given_up: list[str] = []
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
         anchor = ClockAnchor.now(clock, host)
@@ -204,7 +210,7 @@ class _Shift:
         await self._ship(self._health_encoder.start(), HEALTH)
         stop = asyncio.Event()
         flusher = asyncio.ensure_future(self._flush_until(stop))
-        watch = asyncio.ensure_future(self._health.watch())
+        watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
         try:
             with no_garbage_collection():
                 cancelled = await self._send_all(start_unix_ns, flusher)
@@ -235,7 +241,7 @@ class _Shift:
 
     async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
         """An open loop instead of slots; True when we were cancelled."""
-        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange)
+        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange, self._health.started)
         try:
             loop.prepare()
             await self._armed.client.open(loop.connections)
@@ -249,12 +255,15 @@ class _Shift:
         """Start the slots at the order's rate, then wait for all of them.
 
         A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
-        answers would be stamped late.
+        answers would be stamped late. A worker that is ready late begins its ramp then, and does not catch up.
         """
         per_ms = self._order.starts_per_ms
+        begin_ns = max(start_unix_ns, self._clock.unix_ns())
         while len(self._slots) < self._order.slots:
-            due = int((self._clock.unix_ns() - start_unix_ns) / 1e6 * per_ms) + per_ms
-            for _ in range(len(self._slots), min(due, self._order.slots)):
+            since_ns = self._clock.unix_ns() - begin_ns
+            due = int(since_ns / 1e6 * per_ms) + per_ms
+            for number in range(len(self._slots), min(due, self._order.slots)):
+                self._health.started(since_ns - number * 1_000_000 // per_ms)
                 self._slots.append(asyncio.ensure_future(self._slot()))
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)
@@ -263,7 +272,8 @@ class _Shift:
         return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
 
     def summary(self, *, cancelled: bool) -> WorkerSummary:
-        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled)
+        given_up = tuple(self._given_up)
+        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled, given_up)
 
     async def _wait_until(self, start_unix_ns: int) -> None:
         while (left_ns := start_unix_ns - self._clock.unix_ns()) > 0:
@@ -290,6 +300,8 @@ class _Shift:
         self._received += 1
         self._output_tokens += exchange.answer.output_tokens or 0
         self._rows.append(record(self._order, self._name, ticket, exchange, scheduled_ns))
+        if exchange.failure is not None and exchange.failure.outcome in GIVEN_UP:
+            self._given_up.append(self._order.rid(ticket))
         return exchange
 
     async def _lease(self, free_slots: int, settled: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The load worker's own health: how late its event loop runs, and how much CPU its process burns.
+"""The load worker's own health: how late it reads and sends, how much is waiting, how much CPU it burns.
 
 Runs inside each load worker. A client that is late or out of CPU is the bottleneck itself, and its
 point says so (design 5, self-check). The arithmetic is apart from the timer, so that it can be tested.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from raybench.records.clock import Clock
 
@@ -62,6 +62,29 @@ class CpuShare:
         return cpu / wall if wall > 0 else None
 
 
+class Unread:
+    """What lay in the receive queues of sampled streams when we looked: read too late by so much.
+
+    A healthy client finds few of them with anything, since it reads what comes when it comes. Looks fall into the
+    moment at which an engine has sent a whole batch as often as they fall anywhere: a mean says something, a
+    single look does not.
+    """
+
+    def __init__(self) -> None:
+        self._looks = self._waiting = self._most = 0
+
+    def look(self, waiting_bytes: Sequence[int]) -> None:
+        self._looks += len(waiting_bytes)
+        self._waiting += sum(1 for count in waiting_bytes if count)
+        self._most = max(self._most, max(waiting_bytes, default=0))
+
+    def take(self) -> tuple[float | None, int | None]:
+        """(share of streams with something unread, most bytes in one) since the last call; None = no look."""
+        looks, waiting, most = self._looks, self._waiting, self._most
+        self._looks = self._waiting = self._most = 0
+        return (waiting / looks, most) if looks else (None, None)
+
+
 class WorkerHealth:
     """Makes the rows of `records.schema.WORKER` for one worker process.
 
@@ -84,18 +107,30 @@ class WorkerHealth:
         now_ns = clock.monotonic_ns()
         self._lag = LoopLag(now_ns, round(tick_s * NS_PER_S))
         self._cpu = CpuShare(now_ns, cpu_ns())
+        self._unread = Unread()
+        self._send_delay_ns: int | None = None
 
-    async def watch(self) -> None:
-        """Test the loop's punctuality until cancelled. Timers of uvloop are whole milliseconds."""
+    async def watch(self, unread: Callable[[], Sequence[int]]) -> None:
+        """Test the loop's punctuality until cancelled. Timers of uvloop are whole milliseconds.
+
+        unread: looks into the receive queues of some streams; a tick comes before the reads that are due.
+        """
         while True:
             await self._sleep(self._lag.wait_ns(self._clock.monotonic_ns()) / NS_PER_S)
             self._lag.tick(self._clock.monotonic_ns())
+            self._unread.look(unread())
+
+    def started(self, late_ns: int) -> None:
+        """A request was begun so long after it was due: by the start ramp, or by an open loop's schedule."""
+        self._send_delay_ns = max(self._send_delay_ns or 0, late_ns)
 
     def row(
         self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
     ) -> dict[str, object]:
-        """One row; lag and CPU are those since the row before. Call it about once a second."""
+        """One row; all but the counts are those since the row before. Call it about once a second."""
         now_ns = self._clock.monotonic_ns()
+        unread_share, unread_bytes = self._unread.take()
+        delay_ns, self._send_delay_ns = self._send_delay_ns, None
         return {
             "worker": self._worker,
             "point_id": point_id,
@@ -107,4 +142,7 @@ class WorkerHealth:
             "output_tokens_seen": output_tokens_seen,
             "loop_lag_ms_max": self._lag.take_worst_ns(now_ns) / NS_PER_MS,
             "cpu_share": self._cpu.take(now_ns, self._cpu_time_ns()),
+            "send_delay_ms_max": None if delay_ns is None else delay_ns / NS_PER_MS,
+            "unread_streams_share": unread_share,
+            "unread_bytes_max": unread_bytes,
         }

@@ -18,6 +18,8 @@ Clocks = Mapping[str, Sequence[ClockReading]]
 
 #: Under this name the coordinator's own wall clock is journalled; its offset to itself is 0.
 COORDINATOR = "coordinator"
+#: Under this one that of the process on the target's host.
+TARGET = "target"
 
 NS_PER_MS = 1e6
 #: Names of clocks that one finding spells out.

@@ -27,20 +27,21 @@ from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
 from raybench.load.pacer import make_schedule
-from raybench.protocol.checks import Evidence, Verdict, judge
+from raybench.protocol.checks import Evidence
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.evidence import history_of, load_health, load_requests
-from raybench.protocol.finding import Finding
-from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.evidence import flushed_groups, history_of, load_health, load_log, load_requests
+from raybench.protocol.fleet import LoadFleet, LogReading, TargetHost
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
 from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
+from raybench.protocol.verdict import Verdict, judge, void_verdict
 from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import declared_limits, merge_limits
@@ -76,6 +77,7 @@ class Coordinator:
         desk: OrderDesk,
         make_control: MakeControl,
         clock: Clock,
+        rooflines: Mapping[str, Roofline] | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._scenario = scenario
@@ -92,6 +94,7 @@ class Coordinator:
         self._desk = desk
         self._make_control = make_control
         self._clock = clock
+        self._rooflines = rooflines or {}
         self._sleep = sleep
         self._verdicts: dict[str, str] = {}
         self._target_failed = False
@@ -109,11 +112,8 @@ class Coordinator:
             boot_id=read_boot_id(),
             resumed=bool(self._history.serial),
             workers=self._fleet.workers,
-            corpus={
-                "name": self._corpus.name,
-                "sha256": self._corpus.sha256,
-                "tokens": len(self._corpus.ids),
-            },
+            corpus={"name": self._corpus.name, "sha256": self._corpus.sha256, "tokens": len(self._corpus.ids)},
+            rooflines={host: roofline.as_record() for host, roofline in self._rooflines.items()},
         )
         stop: _Stop | None = None
         status: Literal["complete", "stopped", "interrupted"] = "complete"
@@ -144,12 +144,12 @@ class Coordinator:
                 target = await self._reach(arm_name, arm, stack)
                 facts = await target.facts()
                 limits = self._plan_arm(arm_name, arm, facts)
-                await self._watch(target, facts, stack)
+                log = await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
                 self._target_failed = True
                 raise _Stop(str(error)) from error
-            procedure = self._procedure(target)
+            procedure = self._procedure(target, log)
             ledger = WindowLedger(
                 self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
             )
@@ -244,8 +244,8 @@ class Coordinator:
         wanted = (planned.arm, planned.workload, level)
         return next(p for p in self._planned if (p.arm, p.workload, p.level) == wanted)
 
-    async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> None:
-        """Start the monitors of this arm; they end with it."""
+    async def _watch(self, target: Target, facts: Facts, stack: AsyncExitStack) -> LogReading:
+        """Start the monitors of this arm; they end with it. What is read of the engine's log."""
         gpu = self._scenario.monitors.gpu
         source = gpu.source if gpu.source != "auto" else ("sim" if target.arm.sim else "nvml")
         if source != "none":
@@ -258,8 +258,14 @@ class Coordinator:
         if server.enabled:
             watch = ServerWatch(target, facts.instance, self._run, self._files, self._clock, server.interval_s)
             await stack.enter_async_context(watch)
+        if target.arm.log is None and target.arm.sim is None:
+            return LogReading()
+        stack.push_async_callback(self._host.unwatch_log)
+        log = await self._host.watch_log(target.arm_name, target.arm)
+        self._journal.append("server_log", arm=target.arm_name, part=log.part, reason=log.reason)
+        return log
 
-    def _procedure(self, target: Target) -> Procedure:
+    def _procedure(self, target: Target, log: LogReading) -> Procedure:
         return Procedure(
             target=target,
             fleet=self._fleet,
@@ -269,6 +275,8 @@ class Coordinator:
             guards=self._scenario.guards,
             load=self._scenario.load,
             run_token=self._run_id[-8:],
+            log=log,
+            log_position=self._host.log_position,
             on_step=lambda attempt, step: self.progress.step(attempt.point, attempt.number, step),
         )
 
@@ -311,11 +319,11 @@ class Coordinator:
                 verdict = judge(evidence, guards, attempts_left=left)
             except WindowsExhausted as error:
                 number = max(number - 1, 1)  # the attempt was never begun: the one before it is the last
-                verdict = _void(
+                verdict = void_verdict(
                     "text_exhausted", f"not cold: no unused text is left for this server ({error})", verdict
                 )
             except TargetError as error:
-                verdict = _void(f"{error.step}_failed", str(error), None)
+                verdict = void_verdict(f"{error.step}_failed", str(error), None)
                 self._target_failed = True
             except asyncio.CancelledError:
                 self._journal.append("attempt_interrupted", point_id=point.point_id, attempt=number)
@@ -362,7 +370,7 @@ class Coordinator:
         """The records as they are on disk, and what the steps saw."""
         history = history_of(self._run)
         of_attempt = (self._run, attempt.point.point_id, attempt.number, history)
-        requests, torn = load_requests(*of_attempt)
+        requests, torn, client = load_requests(*of_attempt)
         gpu = self._scenario.monitors.gpu
         return Evidence(
             point=attempt.point,
@@ -373,10 +381,17 @@ class Coordinator:
             torn_parts=torn,
             prompt_is_ids=target.engine.template(attempt.shape).prompt == "ids",
             ignore_eos=attempt.shape.ignore_eos,
+            streamed=attempt.shape.stream,
             flush_reply=observed.flush_reply,
             idle_known=observed.idle_known,
+            log=load_log(self._run, observed.log_load),
+            log_reason=observed.log_reason,
+            flushed_groups=flushed_groups(self._run, observed.log_flush),
+            left_inside=observed.left_inside,
             leased=observed.leased,
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
+            client=client,
+            rooflines=self._rooflines,
             clocks=history.attempt_clocks(attempt.point.point_id, attempt.number),
             gpu=await self._host.gpu_state(observed.load.start_unix_ns),
             gpu_required=gpu.required,
@@ -424,13 +439,6 @@ def limits_of(facts: Facts) -> Limits:
         "page_tokens": facts.page_tokens,
     }
     return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})
-
-
-def _void(code: str, message: str, earlier: Verdict | None) -> Verdict:
-    """A void verdict made of one finding, after those of an earlier attempt where they are the cause."""
-    findings = () if earlier is None else earlier.findings
-    rates: Mapping[str, float | None] = {} if earlier is None else earlier.hit_rates
-    return Verdict("void", (*findings, Finding(code, "void", message)), rates)
 
 
 def _span(windows: np.ndarray) -> dict[str, int] | None:

@@ -26,6 +26,14 @@ class FleetResult:
     lost: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LogReading:
+    """The reading of a log: its part in the run directory; or the reason why there is none."""
+
+    part: str | None = None
+    reason: str | None = None
+
+
 class LoadFleet(Protocol):
     """All load workers, in a fixed order."""
 
@@ -66,6 +74,18 @@ class TargetHost(Protocol):
 
     async def gpu_state(self, since_unix_ns: int) -> GpuState:
         """What is missing of the GPU data now, and was since a moment on the coordinator's clock."""
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        """Start reading the engine's own log: that of what was launched, or the one that the arm names."""
+
+    async def log_position(self) -> int | None:
+        """The position after everything that is in the log now, whose rows are in the part by then.
+
+        None when no log is read, or the host does not answer.
+        """
+
+    async def unwatch_log(self) -> None:
+        """End the reading and close its part file; nothing when nothing is read."""
 
     async def unwatch_gpus(self) -> None:
         """End the monitor and close its part file; nothing when none runs."""

@@ -1,26 +1,30 @@
 """The procedure of a point (design section 4): one attempt, step by step, each step journalled.
 
 Runs in the coordinator, one object an arm. Order matters and is asserted by a test: alive, idle,
-prewarm with other text, idle, flush, counters, load, counters. Checking is in `checks.py`.
+prewarm with other text, idle, flush, counters, load, counters. After requests that were given up, ghosts are
+ended. Checking is in `verdict.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from raybench.engines.contract import RequestShape
+from raybench.analysis.server_log import LogSpan
+from raybench.engines.contract import QueueState, RequestShape
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
-from raybench.load.order import Order
+from raybench.load.order import Order, rid_of
 from raybench.load.pacer import Schedule, deal
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet, TargetHost
+from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
@@ -28,6 +32,10 @@ from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards, Load
 
 Windows = npt.NDArray[np.int64]
+Phase = Literal["prewarm", "load"]
+
+#: Refused flushes that the journal quotes.
+REFUSALS_KEPT = 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,10 @@ class Observed:
     flush_reply: str | None
     idle_known: bool
     leased: int
+    left_inside: QueueState | None
+    log_flush: LogSpan | None
+    log_load: LogSpan | None
+    log_reason: str | None
 
 
 class Procedure:
@@ -72,6 +84,8 @@ class Procedure:
         guards: Guards,
         load: Load,
         run_token: str,
+        log: LogReading,
+        log_position: Callable[[], Awaitable[int | None]],
         on_step: Callable[[Attempt, str], None],
     ) -> None:
         self._target = target
@@ -82,6 +96,8 @@ class Procedure:
         self._guards = guards
         self._load = load
         self._run_token = run_token
+        self._log = log
+        self._log_position = log_position
         self._on_step = on_step
         self._leased = 0
 
@@ -96,13 +112,18 @@ class Procedure:
                 result = await self._send(attempt, "prewarm", attempt.prewarm_windows)
                 detail["sent"] = sum(summary.sent for summary in result.summaries)
                 detail["lost"] = dict(result.lost)
+            await self._end_ghosts(attempt, "prewarm", result)
             idle_known = await self._idle(attempt) and idle_known
+        log_before_flush = await self._log_mark()
         flush_reply = None
         if guards.flush:
             async with self._step(attempt, "flush") as detail:
-                flush_reply = detail["reply"] = await target.flush(guards)
+                refusals: list[str] = []
+                flush_reply = detail["reply"] = await target.flush(guards, refusals.append)
+                detail["refusals"] = refusals[:REFUSALS_KEPT]
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
+            log_before = detail["log_position"] = await self._log_mark()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
@@ -114,7 +135,45 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
-        return Observed(before, after, result, flush_reply, idle_known, self._leased)
+            gone = any(summary.given_up for summary in result.summaries) or result.lost
+            inside = await (target.inside() if gone else target.left_inside(guards.counters_settle_s))
+            log_after = detail["log_position"] = await self._log_mark()
+        await self._end_ghosts(attempt, "load", result)
+        return Observed(
+            before=before,
+            after=after,
+            load=result,
+            flush_reply=flush_reply,
+            idle_known=idle_known,
+            leased=self._leased,
+            left_inside=inside,
+            log_flush=self._log_span(log_before_flush, log_before),
+            log_load=self._log_span(log_before, log_after),
+            log_reason=self._log.reason if self._log.part is None else "the target's host did not answer",
+        )
+
+    async def _log_mark(self) -> int | None:
+        return None if self._log.part is None else await self._log_position()
+
+    def _log_span(self, begin: int | None, end: int | None) -> LogSpan | None:
+        if self._log.part is None or begin is None or end is None:
+            return None
+        return LogSpan(self._log.part, begin, end)
+
+    async def _end_ghosts(self, attempt: Attempt, phase: Phase, result: FleetResult) -> None:
+        """See that what we gave up does not go on in the engine; what a lost worker had is unknown: all of it."""
+        rids = [rid for summary in result.summaries for rid in summary.given_up]
+        if result.lost:
+            count = len(attempt.windows if phase == "load" else attempt.prewarm_windows)
+            rids = [rid_of(self._rid_prefix(attempt, phase), ticket) for ticket in range(count)]
+        if not rids:
+            return
+        async with self._step(attempt, "ghosts") as detail:
+            detail["given_up"] = len(rids)
+            detail["aborted"] = await self._target.end_ghosts(rids, self._guards.ghost_grace_s)
+
+    def _rid_prefix(self, attempt: Attempt, phase: Phase) -> str:
+        return f"rb-{self._run_token}-{attempt.serial:05d}-{phase[0]}"
 
     async def _idle(self, attempt: Attempt) -> bool:
         guards = self._guards
@@ -123,7 +182,7 @@ class Procedure:
             detail["source"] = "engine" if known else "unknown"
         return known
 
-    async def _send(self, attempt: Attempt, phase: str, windows: Windows) -> FleetResult:
+    async def _send(self, attempt: Attempt, phase: Phase, windows: Windows) -> FleetResult:
         """Spread the windows over the workers and let them run; the same concurrency cap in any phase.
 
         The prewarm of an open loop has no schedule: it is sent at once.
@@ -136,6 +195,7 @@ class Procedure:
         await self._note_clocks(attempt, phase, "start", offsets)
         where = (attempt.point.point_id, attempt.number, phase)
         self._desk.open(*where, len(windows), slots, self._fleet.recall)
+        befores = list(accumulate(slots.values(), initial=0))
         orders = {
             worker: Order(
                 point_id=attempt.point.point_id,
@@ -146,10 +206,12 @@ class Procedure:
                 limits=self._load.request,
                 slots=share,
                 windows=windows,
-                rid_prefix=f"rb-{self._run_token}-{attempt.serial:05d}-{phase[0]}",
+                rid_prefix=self._rid_prefix(attempt, phase),
                 keep_chunks=self._load.keep_chunks,
                 client=self._load.client,
                 starts_per_ms=self._load.starts_per_ms,
+                source_addresses=tuple(self._load.source_addresses),
+                first_route=number if schedule is not None else befores[number],
                 sends=None if schedule is None else deal(schedule, number, len(workers)),
                 lengths=None if schedule is None else schedule.lengths,
             )

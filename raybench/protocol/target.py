@@ -6,10 +6,11 @@ engine's last word. No call here generates a token.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http
+from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http, QueueState
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import ServerView
@@ -20,6 +21,10 @@ Sleep = Callable[[float], Awaitable[object]]
 
 #: Pause between two looks at the engine while waiting for it.
 POLL_S = 0.2
+#: The least that an engine is given for a flush, when the limit is near.
+FLUSH_WAIT_S_MIN = 1.0
+#: Requests aborted at a time.
+ABORTS_AT_ONCE = 64
 
 
 @dataclass
@@ -78,18 +83,20 @@ class Target:
         await self._until(look, "idle", timeout_s, POLL_S)
         return known
 
-    async def flush(self, guards: Guards) -> str:
+    async def flush(self, guards: Guards, refused: Callable[[str], None] = lambda word: None) -> str:
         """Empty the prefix cache on every URL; the engine's last word. One flush at a time.
 
-        A refusal means wait and try again until the limit; an engine without a flush is an error,
-        since `guards.flush` asked for one.
+        A refusal (`refused` is told of each) means wait and try again until the limit; an engine without a
+        flush is an error, since `guards.flush` asked for one.
         """
         last = ""
         for http in self.controls:
+            end_ns = self.clock.monotonic_ns() + int(guards.flush_timeout_s * 1e9)
 
-            async def look(http: Http = http) -> str | None:
+            async def look(http: Http = http, end_ns: int = end_ns) -> str | None:
                 nonlocal last
-                result = await self.engine.flush(http, timeout_s=guards.flush_timeout_s)
+                left_s = max((end_ns - self.clock.monotonic_ns()) / 1e9, FLUSH_WAIT_S_MIN)
+                result = await self.engine.flush(http, timeout_s=left_s, storage=guards.flush_storage)
                 last = f"{result.reply.summary} {result.note}".rstrip()
                 if result.unsupported:
                     raise TargetError(
@@ -97,10 +104,48 @@ class Target:
                         f"{self.arm_name} has no cache flush to offer ({last}); enable it on the server, or write"
                         " `guards: {flush: false}` and rely on fresh text and the hit check",
                     )
-                return None if result.accepted else last
+                if result.accepted:
+                    return None
+                refused(last)
+                return last
 
             await self._until(look, "flush", guards.flush_timeout_s, guards.flush_retry_s)
         return last
+
+    async def inside(self) -> QueueState | None:
+        """Requests in the engine now, over all URLs; None when it cannot tell."""
+        states = [await self.engine.queue(http) for http in self.controls]
+        known = [state for state in states if state is not None]
+        if len(known) < len(states):
+            return None
+        return QueueState(sum(state.running for state in known), sum(state.queued for state in known))
+
+    async def left_inside(self, settle_s: float) -> QueueState | None:
+        """`inside`, once it is nothing or `settle_s` are over: gauges may lag behind the last answer."""
+        end_ns = self.clock.monotonic_ns() + int(settle_s * 1e9)
+        while True:
+            state = await self.inside()
+            if state is None or state.idle or self.clock.monotonic_ns() >= end_ns:
+                return state
+            await self.sleep(POLL_S)
+
+    async def end_ghosts(self, rids: Sequence[str], grace_s: float) -> int:
+        """Requests that we gave up may go on inside: after `grace_s` those are aborted by id; how many were.
+
+        Ids have one width, since engines match them by prefix. 0: the engine ended them by itself, or it knows
+        no abort.
+        """
+        state = await self.left_inside(grace_s)
+        if state is None or state.idle:
+            return 0
+        room = asyncio.Semaphore(ABORTS_AT_ONCE)
+
+        async def abort(http: Http, rid: str) -> bool:
+            async with room:
+                return await self.engine.abort(http, rid) is not None
+
+        done = await asyncio.gather(*(abort(http, rid) for http in self.controls for rid in rids))
+        return sum(done) // len(self.controls)
 
     async def view(self) -> ServerView:
         """Identity and counters now: all instances together, counters summed over the URLs."""

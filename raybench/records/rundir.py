@@ -5,8 +5,9 @@
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name of a second one
     parts/gpu/<host>.<anchor>.arrows                       taken in from `raybench monitor`
+    parts/server_log/<arm>.arrows                          lines of the engine's own log
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
-    report.md report.html report.json
+    report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
 """
@@ -14,6 +15,7 @@ Used by the coordinator (create), the recorder (paths) and by merge and report (
 from __future__ import annotations
 
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -22,13 +24,13 @@ from raybench.errors import RunDirectoryError
 from raybench.records.files import replacing, sync_folder
 from raybench.records.strict_json import read_json, write_json
 
-__all__ = ["RunDirectory", "read_json", "replacing", "safe_name", "write_json"]
+__all__ = ["RunDirectory", "make_writable", "read_json", "replacing", "safe_name", "write_json"]
 
 SUFFIX = ".arrows"
 _SESSION = re.compile(r"~([2-9]|[1-9][0-9]+)$")
 _ATTEMPT = re.compile(r"attempt-([1-9][0-9]*)")
 #: Folders beside those of the arms; an arm of that name is written otherwise.
-_OWN_FOLDERS = frozenset({"gpu", "server"})
+_OWN_FOLDERS = frozenset({"gpu", "server", "server_log"})
 
 
 def safe_name(name: str) -> str:
@@ -44,6 +46,18 @@ def safe_name(name: str) -> str:
 def plain_name(file_name: str) -> str:
     """The name that `safe_name` encoded."""
     return unquote(file_name)
+
+
+def make_writable(runs_dir: Path) -> None:
+    """Make the folder of run directories. Raises RunDirectoryError now rather than after minutes of work."""
+    try:
+        runs_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs_dir):
+            pass
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{runs_dir}: cannot be written ({error.strerror}); name another folder with --runs-dir"
+        ) from None
 
 
 class RunDirectory:
@@ -122,6 +136,14 @@ class RunDirectory:
         """File of the scrapes of one arm's engine in one session."""
         return self.parts / "server" / _session_name(arm, session)
 
+    def server_log_part(self, arm: str, session: int = 1) -> Path:
+        """File of what the log of one arm's engine told in one session."""
+        return self.parts / "server_log" / _session_name(arm, session)
+
+    def next_log_session(self) -> int:
+        """1 for a new run; after that, one more than any session in which a log was read."""
+        return max(map(_session_of, self.server_log_parts()), default=0) + 1
+
     def relative(self, path: Path) -> str:
         """The name of a path of this run for `PartFiles`, the same on every host."""
         return path.relative_to(self.path).as_posix()
@@ -146,6 +168,9 @@ class RunDirectory:
 
     def server_parts(self) -> list[Path]:
         return sorted((self.parts / "server").glob(f"*{SUFFIX}"))
+
+    def server_log_parts(self) -> list[Path]:
+        return sorted((self.parts / "server_log").glob(f"*{SUFFIX}"))
 
     def next_session(self) -> int:
         """1 for a new run; after that, one more than any session that left a monitor's part."""

@@ -128,6 +128,25 @@ SERVER = pa.schema(
     ]
 )
 
+#: One row per line of the engine's own log that tells something about its cache, and per gap in the reading.
+SERVER_LOG = pa.schema(
+    [
+        ("arm", _str),
+        ("position", _i64),  # bytes read of the log since the reading began, this line included
+        ("sample_ns", _i64),  # when the line was read
+        ("sample_unix_ns", _i64),
+        ("kind", _str),  # prefill | retraction | flush | flush_refused | gap
+        ("dp_group", _i32),  # data-parallel rank; null where there is but one
+        ("stage", _i32),  # pipeline stage
+        ("twins", _str),  # place among the ranks that do the same work, as `EP0 TP0`
+        ("requests", _i64),  # of a prefill batch, or retracted
+        ("new_tokens", _i64),  # computed in a prefill batch
+        ("cached_tokens", _i64),  # found in any tier of the cache
+        ("told_hit_rate", _f64),  # what the line itself says, 0..1
+        ("note", _str),  # of a gap: why
+    ]
+)
+
 #: The worker's own health, one row a second (design 5, self-check).
 WORKER = pa.schema(
     [
@@ -141,7 +160,10 @@ WORKER = pa.schema(
         ("output_tokens_seen", _i64),
         ("loop_lag_ms_max", _f64),
         ("cpu_share", _f64),
+        ("send_delay_ms_max", _f64),  # worst lateness of a start of the ramp; null = none was due
+        ("unread_streams_share", _f64),  # of the streams looked at; null = the client cannot look
+        ("unread_bytes_max", _i64),  # most bytes found waiting in one of them
     ]
 )
 
-SCHEMAS = {"requests": REQUESTS, "gpu": GPU, "server": SERVER, "worker": WORKER}
+SCHEMAS = {"requests": REQUESTS, "gpu": GPU, "server": SERVER, "server_log": SERVER_LOG, "worker": WORKER}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 #: What stands in a cell whose number is not known or not defined.
 UNKNOWN = "—"
@@ -25,19 +26,23 @@ def rate(value: float | None) -> str:
 
 
 def latency(ms: float | None) -> str:
-    """`5.36 s` from a second on, whole milliseconds below, one decimal below 100 ms."""
+    """`5.36 s` from a second on, whole milliseconds below, one decimal below 100 ms, two below 1 ms."""
     if ms is None:
         return UNKNOWN
     if abs(ms) >= 1000:
         return f"{ms / 1000:,.2f} s"
-    return f"{ms:.0f} ms" if abs(ms) >= 100 else f"{ms:.1f} ms"
+    if abs(ms) >= 100:
+        return f"{ms:.0f} ms"
+    return f"{ms:.1f} ms" if abs(ms) >= 1 or not ms else f"{ms:.2f} ms"
 
 
 def per_token(ms: float | None) -> str:
-    """TPOT: `50.3 ms`, seconds from a second on."""
+    """TPOT: `50.3 ms`, two decimals below a millisecond, seconds from a second on."""
     if ms is None:
         return UNKNOWN
-    return f"{ms:.1f} ms" if abs(ms) < 1000 else f"{ms / 1000:,.2f} s"
+    if abs(ms) >= 1000:
+        return f"{ms / 1000:,.2f} s"
+    return f"{ms:.1f} ms" if abs(ms) >= 1 or not ms else f"{ms:.2f} ms"
 
 
 def latencies(values_ms: Sequence[float | None], *, decimals_ms: int = 0) -> str:
@@ -90,6 +95,23 @@ def tokens(value: int | None) -> str:
     if value and value % MIB == 0:
         return f"{value // MIB}m"
     return f"{value // KIB}k" if value and value % KIB == 0 else f"{value:,}"
+
+
+def times(value: float) -> str:
+    """How many times: `3.0×`, whole from ten on."""
+    return f"{value:.1f}×" if value < 9.95 else f"{value:,.0f}×"
+
+
+def change(percent: float | None) -> str:
+    """A change with its sign, in whole percent: `+9 %`."""
+    return UNKNOWN if percent is None else f"{percent:+.0f} %".replace("-", "−")
+
+
+def moment(unix_ns: int | None) -> str:
+    """A date and time in UTC: `2026-11-30 21:06 UTC`."""
+    if unix_ns is None:
+        return UNKNOWN
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def shape(input_tokens: int | None, output_tokens: int | None, *, longest: bool) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
+from raybench.records.roofline import Roofline
 from raybench.report import numbers
 from raybench.report.live import clock_text
 from raybench.report.searches import question
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 
@@ -55,6 +57,19 @@ def closing(plan: Plan) -> str:
         return text
     probes = sum(search.probes for search in plan.searches)
     return f"{text}, {len(plan.searches)} searches of at most about {probes} points"
+
+
+def print_clients(rooflines: Mapping[str, Roofline], warnings: Mapping[str, list[str]], console: Console) -> None:
+    """What the client hosts can carry, and which points are too much. warnings: by point id."""
+    if not rooflines:
+        text = "clients: no roofline is stored; `raybench roofline` measures what they can carry"
+        console.print(text, highlight=False, soft_wrap=True)
+    for roofline in rooflines.values():
+        console.print(f"client {roofline.host}: {roofline.told()}", highlight=False, markup=False, soft_wrap=True)
+    for point_id, texts in warnings.items():
+        for text in texts:
+            line = f"warning: {point_id}: {text}"
+            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 def limits_line(limits: Limits) -> str:

@@ -1,9 +1,14 @@
-"""What a report is made from: the merged tables, the manifest and the facts of one run directory."""
+"""What a report is made from: merged tables, manifests and facts of one run directory or of several.
+
+Arms of several runs stand side by side as arms of one do; an arm name that more than one run has is told
+apart by its run.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,11 +16,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from raybench.analysis.merge import MERGE_JSON
-from raybench.errors import RunDirectoryError
+from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json, safe_name
+from raybench.report.points import Point, workload_label
 
-Point = dict[str, Any]
+__all__ = ["ArmFacts", "Arms", "Point", "Run", "Source", "points_rows", "read_source"]
 
 #: Columns of points.parquet that hold JSON, each with what stands for "nothing".
 _JSON_COLUMNS: dict[str, Any] = {
@@ -29,29 +35,23 @@ _JSON_COLUMNS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Source:
-    """One run, read. Arms keep the order of the plan."""
+class Run:
+    """One run directory. status: how it ended; None when its journal does not say."""
 
+    directory: RunDirectory
     manifest: Mapping[str, Any]
-    points: list[Point]
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    searches: list[Mapping[str, Any]] = field(default_factory=list)
     status: str | None = None
-    warnings: list[str] = field(default_factory=list)
+    warnings: tuple[str, ...] = ()
 
     @property
-    def arms(self) -> list[str]:
-        return list(dict.fromkeys(point["arm"] for point in self.points))
+    def run_id(self) -> str:
+        return str(self.manifest.get("run_id") or self.directory.path.name)
 
     @property
-    def workloads(self) -> dict[str, list[Point]]:
-        """Points by workload, in the order of the plan."""
-        groups: dict[str, list[Point]] = {}
-        for point in self.points:
-            groups.setdefault(point["workload"], []).append(point)
-        return groups
+    def imported(self) -> Mapping[str, Any]:
+        """Where the numbers of an imported run come from; empty for one that raybench measured."""
+        told: Mapping[str, Any] = self.manifest.get("imported") or {}
+        return told
 
     @property
     def guards(self) -> Mapping[str, Any]:
@@ -59,11 +59,57 @@ class Source:
         return guards
 
 
+@dataclass(frozen=True)
+class ArmFacts:
+    """What is known of an arm beside its points.
+
+    facts: what its engine said of itself. gpus: devices by host. limits: what it can hold, as journalled
+    when it was last ready. settings: the arm as the scenario gives it.
+    """
+
+    run: Run
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    gpus: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One or several runs, read. Arms keep the order of the runs and of their plans.
+
+    A point has, beside its columns of points.parquet, `run` (the index of its run), `index` (its own in
+    `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too.
+    """
+
+    runs: tuple[Run, ...]
+    points: list[Point]
+    by_arm: Mapping[str, ArmFacts]
+    searches: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.by_arm)
+
+    @property
+    def workloads(self) -> dict[str, list[Point]]:
+        """Points by name and shape of their workload, in the order of the plan."""
+        groups: dict[str, list[Point]] = {}
+        for point in self.points:
+            groups.setdefault(workload_label(point), []).append(point)
+        return groups
+
+    @property
+    def title(self) -> str:
+        return ", ".join(run.run_id for run in self.runs)
+
+
 def points_rows(run: RunDirectory) -> list[Point]:
     """The rows of points.parquet in the order of the plan, JSON columns decoded.
 
     Raises RunDirectoryError when the run was not merged.
     """
+    run.require()
     if not run.points_parquet.is_file():
         raise RunDirectoryError(
             f"{run.path}: has no {run.points_parquet.name}; make it with: raybench merge {run.path}"
@@ -80,43 +126,100 @@ def _decoded(row: Point) -> Point:
     return row | decoded
 
 
-def read_source(run: RunDirectory) -> Source:
-    """Everything that a report tells. Raises RunDirectoryError when something is missing or broken."""
-    manifest = run.read_manifest()
-    points = points_rows(run)
-    arms = dict.fromkeys(point["arm"] for point in points)
-    lines = read_journal(run.journal) if run.journal.is_file() else []
+#: By the path of a run directory, the arms of it to tell; a run that is not in it is told whole.
+Arms = Mapping[Path, Collection[str]]
+
+
+def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
+    """Everything that a report tells, of all arms or of some.
+
+    Raises RunDirectoryError when something is missing or broken, ConfigError when a run is named twice or has
+    no such arm.
+    """
+    rows = [_wanted(directory, (only or {}).get(directory.path, ())) for directory in directories]
+    _refuse_one_run_twice(directories)
+    taken = Counter(arm for own in rows for arm in _arms(own))
+    runs: list[Run] = []
+    points: list[Point] = []
+    by_arm: dict[str, ArmFacts] = {}
+    found: list[Mapping[str, Any]] = []
+    for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
+        run, arms = _read_run(directory, _arms(own))
+        runs.append(run)
+        names = {arm: arm if taken[arm] == 1 else f"{arm} @ {run.run_id}" for arm in arms}
+        by_arm |= {names[arm]: facts for arm, facts in arms.items()}
+        for point in own:
+            name = names[point["arm"]] + point["point_id"].removeprefix(point["arm"])
+            place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
+            points.append(point | place)
+        found += [{**one, "arm": names[one["arm"]]} for one in _searches(directory) if one["arm"] in names]
+    return Source(tuple(runs), points, by_arm, found)
+
+
+def _wanted(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
+    points = points_rows(directory)
+    known = _arms(points)
+    for arm in arms:
+        if arm not in known:
+            problem = ConfigProblem("the run has no such arm", value=arm, allowed=", ".join(known))
+            raise ConfigError(str(directory.path), problem)
+    return [point for point in points if not arms or point["arm"] in arms]
+
+
+def _refuse_one_run_twice(directories: Sequence[RunDirectory]) -> None:
+    """A copy of a run is that run: it has nothing to stand beside."""
+    seen: dict[str, RunDirectory] = {}
+    for directory in directories:
+        run_id = str(directory.read_manifest().get("run_id") or directory.path.name)
+        if run_id in seen:
+            both = f"{seen[run_id].path}, {directory.path}"
+            problem = ConfigProblem("this run is named twice", value=both, way_out="name each run once")
+            raise ConfigError(run_id, problem)
+        seen[run_id] = directory
+
+
+def _arms(points: Iterable[Point]) -> list[str]:
+    return list(dict.fromkeys(point["arm"] for point in points))
+
+
+def _read_run(directory: RunDirectory, arms: Sequence[str]) -> tuple[Run, dict[str, ArmFacts]]:
+    manifest = directory.read_manifest()
+    lines: list[Mapping[str, Any]] = [*read_journal(directory.journal)] if directory.journal.is_file() else []
     ended = [line for line in lines if line["event"] == "run_ended"]
-    merged = _object(run.path / MERGE_JSON)
-    return Source(
+    limits = {line["arm"]: line.get("limits") or {} for line in lines if line["event"] == "arm_ready"}
+    run = Run(
+        directory=directory,
         manifest=manifest,
-        points=points,
-        facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
-        gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
-        limits=_limits(lines),
-        searches=_searches(run),
         status=str(ended[-1]["status"]) if ended else None,
-        warnings=list(merged.get("warnings") or []),
+        warnings=tuple(_object(directory, MERGE_JSON).get("warnings") or ()),
     )
+    settings = manifest.get("scenario", {}).get("arms") or {}
+    facts = {
+        arm: ArmFacts(
+            run=run,
+            facts=_object(directory, f"arms/{safe_name(arm)}/facts.json"),
+            gpus=_object(directory, f"arms/{safe_name(arm)}/gpus.json"),
+            limits=limits.get(arm, {}),
+            settings=settings.get(arm) or {},
+        )
+        for arm in arms
+    }
+    return run, facts
 
 
-def _searches(run: RunDirectory) -> list[Mapping[str, Any]]:
+def _searches(directory: RunDirectory) -> list[Mapping[str, Any]]:
     """The entries of searches.json; none where the scenario searches nothing."""
-    if not run.searches_json.is_file():
+    if not directory.searches_json.is_file():
         return []
-    entries = read_json(run.searches_json)
+    entries = read_json(directory.searches_json)
     if not isinstance(entries, list):
-        raise RunDirectoryError(f"{run.searches_json}: not a list of searches")
+        raise RunDirectoryError(f"{directory.searches_json}: not a list of searches")
     return entries
 
 
-def _limits(lines: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """By arm, what its engine can hold, as journalled when it was last ready."""
-    return {line["arm"]: line.get("limits") or {} for line in lines if line["event"] == "arm_ready"}
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    """A JSON object; empty where there is no file."""
+def _object(directory: RunDirectory, name: str) -> Mapping[str, Any]:
+    """A JSON object of the run; empty where there is no file."""
+    path = directory.path / name
     if not path.is_file():
         return {}
     value = read_json(path)

@@ -1,44 +1,47 @@
-"""The tables of a report, as rows of text. Pure: points in, cells out; Markdown and terminal draw them.
+"""The tables of points of a report, as rows of text. Pure: points in, cells out; Markdown, page and terminal draw.
 
 A void point's numbers are cells that are struck through, and no summary reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
+from raybench.analysis.point_metrics import interval_columns
+from raybench.analysis.points import has_numbers
 from raybench.report import numbers
-from raybench.report.source import Point, Source, points_rows
+from raybench.report.points import (
+    Point,
+    by_level,
+    is_boundary,
+    is_open_loop,
+    level,
+    level_kind,
+    level_name,
+    level_value,
+)
+from raybench.report.source import Source
 from raybench.report.text import Text
-from raybench.scenario.levels import Level
 
-__all__ = [
-    "Row",
-    "Table",
-    "active_limit_table",
-    "appendix_table",
-    "attempt_table",
-    "boundary_table",
-    "fact_table",
-    "open_loop_table",
-    "points_rows",
-    "result_table",
-    "steady_table",
-    "vram_table",
-    "window_table",
-]
-
-QUEUEING_MARK = "†"
+Values = tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells of one line; those at the indices `struck` hold numbers that do not count."""
+    """Cells of one line.
+
+    struck: indices of numbers that do not count; strong: of those clearly better than all they compete with.
+    values: what the cells are sorted by, where that is a number. point: index of the point behind the row.
+    """
 
     cells: tuple[str, ...]
     struck: frozenset[int] = frozenset()
+    strong: frozenset[int] = frozenset()
+    values: Mapping[int, float | None] = field(default_factory=dict)
+    point: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,34 +56,47 @@ class Table:
         assert all(len(row.cells) == len(self.columns) for row in self.rows), "a row of another width"
 
 
-def is_boundary(point: Point) -> bool:
-    """One output token: the row proves capacity and prefill, and has no TPOT."""
-    return bool(point["output_tokens"] == 1)
-
-
-def level(point: Point) -> str:
-    """`64`, `64 †` where it queues, `8 req/s`, `trace x2`."""
-    own = Level.of_row(point)
-    text = str(own.concurrency) if own.closed_loop else own.label
-    return f"{text} {QUEUEING_MARK}" if point["queueing"] else text
-
-
-def shape(point: Point) -> str:
-    """`16k -> 512`."""
-    longest = point["trace_speed"] is not None
-    return numbers.shape(point["input_tokens"], point["output_tokens"], longest=longest)
-
-
 def verdict(point: Point, text: Text) -> str:
     """The verdict, and for a point without a valid number why."""
     word = text.verdicts[point["verdict"]]
-    reasons = [reason for reason in point["reasons"] or [] if reason != word]
-    return f"{word}: {'; '.join(reasons)}" if reasons else word
+    reasons = why(point, text)
+    return f"{word}: {reasons}" if reasons else word
 
 
-def by_level(points: Sequence[Point], arms: Sequence[str]) -> list[Point]:
-    """Points of one workload by level, the arms of one level together."""
-    return sorted(points, key=lambda point: (Level.of_row(point).sort_key, arms.index(point["arm"])))
+def why(point: Point, text: Text) -> str:
+    """The reasons of a point without a valid number, in the words of the run."""
+    own = text.verdicts[point["verdict"]]
+    return "; ".join(reason for reason in point["reasons"] or [] if reason not in (own, "not measured"))
+
+
+def _row(
+    point: Point,
+    cells: tuple[str, ...],
+    values: Mapping[int, float | None],
+    *,
+    level_at: int,
+    strong: Sequence[int] = (),
+) -> Row:
+    """values: by cell, the number behind it; of a void point these cells are struck through."""
+    struck = frozenset(k for k in values if cells[k] != numbers.UNKNOWN)
+    return Row(
+        cells,
+        struck=struck if point["verdict"] == "void" else frozenset(),
+        strong=frozenset(strong),
+        values={level_at: level_value(point), **values},
+        point=point.get("index"),
+    )
+
+
+def _columns(columns: tuple[str, ...], points: Sequence[Point], at: int, text: Text) -> tuple[str, ...]:
+    """The heading, where the column of the concurrency tells rates as well."""
+    if not any(is_open_loop(point) for point in points):
+        return columns
+    return tuple(text.level_column if k == at else name for k, name in enumerate(columns))
+
+
+#: Columns of the result table that are compared between arms, by cell.
+_COMPARED = {2: "input_tokens_per_s", 3: "output_tokens_per_s", 4: "ttft_ms_p95", 5: "tpot_ms_p95"}
 
 
 def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, why: bool = True) -> Table:
@@ -97,45 +113,74 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
             numbers.count(point["ttft_ms_n"]),
             verdict(point, text) if why else text.verdicts[point["verdict"]],
         )
-        rows.append(_row(point, cells, numbers_at=range(2, 7)))
-    return Table(_headed(text.result_columns, points, text), rows, right=frozenset(range(2, 7)))
+        values = {6: point["ttft_ms_n"]} | {k: point[metric] for k, metric in _COMPARED.items()}
+        strong = [k for k, metric in _COMPARED.items() if leads(point, points, metric)]
+        rows.append(_row(point, cells, values, level_at=0, strong=strong))
+    columns = _columns(text.result_columns, points, 0, text)
+    return Table(columns, rows, right=frozenset(range(2, 7)))
 
 
-def _headed(columns: tuple[str, ...], points: Sequence[Point], text: Text) -> tuple[str, ...]:
-    """The column of concurrencies has another name where a level is none."""
-    if all(Level.of_row(point).closed_loop for point in points):
-        return columns
-    return tuple(text.level if column == text.result_columns[0] else column for column in columns)
+def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
+    """Whether a point is clearly ahead of every other arm at its level, of which there is at least one."""
+    own = value_of(point, metric)
+    at = (level_kind(point), level_value(point))
+    others = [
+        value_of(other, metric)
+        for other in points
+        if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
+    ]
+    if own is None or not others:
+        return False
+    return all(other is not None and leader(metric, own, other, NOISE_FLOOR_PERCENT) < 0 for other in others)
 
 
-def _row(point: Point, cells: tuple[str, ...], numbers_at: Sequence[int]) -> Row:
-    struck = frozenset(k for k in numbers_at if cells[k] != numbers.UNKNOWN)
-    return Row(cells, struck if point["verdict"] == "void" else frozenset())
+def _ordered(source: Source) -> Iterator[Point]:
+    """All points, workload by workload, by level."""
+    for points in source.workloads.values():
+        yield from by_level(points, source.arms)
 
 
 def appendix_table(source: Source, text: Text) -> Table:
     """Every point with everything: the seed's appendix B, GPU memory and the verdict."""
     rows = []
-    for points in source.workloads.values():
-        for point in by_level(points, source.arms):
-            cells = (
-                point["workload"],
-                level(point),
-                point["arm"],
-                _ok_of(point),
-                numbers.fixed(point["wall_s"], 2),
-                numbers.fixed(point["output_tokens_per_s"], 2),
-                numbers.fixed(point["input_tokens_per_s"], 2),
-                numbers.latencies([point[f"ttft_ms_{part}"] for part in ("mean", "p95", "max")]),
-                numbers.latencies([point[f"tpot_ms_{part}"] for part in ("mean", "p95", "max")], decimals_ms=1),
-                numbers.count(point["preemptions"]),
-                numbers.fixed(point["accept_length"], 3),
-                numbers.memory(point["gpu_memory_peak_bytes"]),
-                numbers.memory(point["gpu_headroom_min_bytes"]),
-                text.verdicts[point["verdict"]],
-            )
-            rows.append(_row(point, cells, numbers_at=range(3, 13)))
-    return Table(_headed(text.appendix_columns, source.points, text), rows, right=frozenset(range(3, 13)))
+    for point in _ordered(source):
+        cells = (
+            point["workload"],
+            level(point),
+            point["arm"],
+            _ok_of(point),
+            numbers.fixed(point["wall_s"], 2),
+            numbers.fixed(point["output_tokens_per_s"], 2),
+            numbers.fixed(point["input_tokens_per_s"], 2),
+            numbers.latencies([point[f"ttft_ms_{part}"] for part in ("mean", "p95", "max")]),
+            numbers.latencies([point[f"tpot_ms_{part}"] for part in ("mean", "p95", "max")], decimals_ms=1),
+            numbers.count(point["preemptions"]),
+            numbers.fixed(point["accept_length"], 3),
+            numbers.memory(point["gpu_memory_peak_bytes"]),
+            numbers.memory(point["gpu_headroom_min_bytes"]),
+            text.verdicts[point["verdict"]],
+        )
+        rows.append(_row(point, cells, _values(point, _APPENDIX), level_at=1))
+    columns = _columns(text.appendix_columns, source.points, 1, text)
+    return Table(columns, rows, right=frozenset(range(3, 13)))
+
+
+_APPENDIX = {
+    3: "requests_ok",
+    4: "wall_s",
+    5: "output_tokens_per_s",
+    6: "input_tokens_per_s",
+    7: "ttft_ms_p95",
+    8: "tpot_ms_p95",
+    9: "preemptions",
+    10: "accept_length",
+    11: "gpu_memory_peak_bytes",
+    12: "gpu_headroom_min_bytes",
+}
+
+
+def _values(point: Point, columns: Mapping[int, str]) -> dict[int, float | None]:
+    return {k: point[name] for k, name in columns.items()}
 
 
 def _ok_of(point: Point) -> str:
@@ -147,58 +192,108 @@ def _ok_of(point: Point) -> str:
 def steady_table(source: Source, text: Text) -> Table:
     """Whole point and steady-state window side by side, and what the client itself took."""
     rows = []
-    for points in source.workloads.values():
-        for point in by_level(points, source.arms):
-            if point["requests"] is None or not Level.of_row(point).closed_loop:
-                continue
-            cells = (
-                point["workload"],
-                level(point),
-                point["arm"],
-                numbers.count(point["in_flight_peak"]),
-                numbers.percent(point["in_flight_share"]),
-                numbers.latencies([point["handover_gap_ms_p50"], point["handover_gap_ms_p99"]], decimals_ms=1),
-                numbers.percent(point["steady_share"]),
-                _beside(point["input_tokens_per_s"], point["input_tokens_per_s_steady"]),
-                _beside(point["output_tokens_per_s"], point["output_tokens_per_s_steady"]),
-                numbers.latency(point["ttft_ms_p95_steady"]),
-                numbers.per_token(point["tpot_ms_p95_steady"]),
-                numbers.latency(point["connect_wait_ms_p95"]),
-                numbers.latency(point["send_wait_ms_p95"]),
-            )
-            rows.append(_row(point, cells, numbers_at=range(3, 13)))
-    return Table(text.steady_columns, rows, right=frozenset(range(3, 13)))
+    for point in _ordered(source):
+        if point["requests"] is None or is_open_loop(point):
+            continue
+        cells = (
+            point["workload"],
+            level(point),
+            point["arm"],
+            numbers.count(point["in_flight_peak"]),
+            numbers.percent(point["in_flight_share"]),
+            numbers.latencies([point["handover_gap_ms_p50"], point["handover_gap_ms_p99"]], decimals_ms=1),
+            numbers.percent(point["steady_share"]),
+            _beside(point["input_tokens_per_s"], point["input_tokens_per_s_steady"]),
+            _beside(point["output_tokens_per_s"], point["output_tokens_per_s_steady"]),
+            numbers.latency(point["ttft_ms_p95_steady"]),
+            numbers.per_token(point["tpot_ms_p95_steady"]),
+            numbers.latency(point["connect_wait_ms_p95"]),
+            numbers.latency(point["send_wait_ms_p95"]),
+        )
+        rows.append(_row(point, cells, _values(point, _STEADY), level_at=1))
+    columns = _columns(text.steady_columns, source.points, 1, text)
+    return Table(columns, rows, right=frozenset(range(3, 13)))
 
 
-def _beside(whole: float | None, steady: float | None) -> str:
-    return f"{numbers.rate(whole)} / {numbers.rate(steady)}"
+_STEADY = {
+    3: "in_flight_peak",
+    4: "in_flight_share",
+    5: "handover_gap_ms_p50",
+    6: "steady_share",
+    7: "input_tokens_per_s",
+    8: "output_tokens_per_s",
+    9: "ttft_ms_p95_steady",
+    10: "tpot_ms_p95_steady",
+    11: "connect_wait_ms_p95",
+    12: "send_wait_ms_p95",
+}
 
 
 def open_loop_table(source: Source, text: Text) -> Table:
     """Open loops: the three rates, how late the client was, and latencies from both starts."""
     rows = []
-    for points in source.workloads.values():
-        for point in by_level(points, source.arms):
-            if point["offered_rate_per_s"] is None:
-                continue
-            cells = (
-                point["workload"],
-                level(point),
-                point["arm"],
-                numbers.rate(point["offered_rate_per_s"]),
-                numbers.rate(point["sent_rate_per_s"]),
-                numbers.rate(point["requests_per_s"]),
-                f"{numbers.count(point['late_sends'])}/{point['requests']}",
-                numbers.latencies(
-                    [point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1
-                ),
-                numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
-                numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
-                numbers.count(point["in_flight_peak"]),
-                text.verdicts[point["verdict"]],
-            )
-            rows.append(_row(point, cells, numbers_at=range(3, 11)))
+    for point in _ordered(source):
+        if point.get("offered_rate_per_s") is None:
+            continue
+        cells = (
+            point["workload"],
+            level(point),
+            point["arm"],
+            numbers.rate(point["offered_rate_per_s"]),
+            numbers.rate(point["sent_rate_per_s"]),
+            numbers.rate(point["requests_per_s"]),
+            f"{numbers.count(point['late_sends'])}/{point['requests']}",
+            numbers.latencies([point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1),
+            numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
+            numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
+            numbers.count(point["in_flight_peak"]),
+            text.verdicts[point["verdict"]],
+        )
+        rows.append(_row(point, cells, _values(point, _OPEN_LOOP), level_at=1))
     return Table(text.open_loop_columns, rows, right=frozenset(range(3, 11)))
+
+
+_OPEN_LOOP = {
+    3: "offered_rate_per_s",
+    4: "sent_rate_per_s",
+    5: "requests_per_s",
+    6: "late_sends",
+    7: "send_delay_ms_p50",
+    8: "ttft_ms_p95",
+    9: "e2e_ms_p95",
+    10: "in_flight_peak",
+}
+
+
+#: What an interval is told of, by the column of the table behind n.
+_INTERVALS = ("ttft_ms_p50", "ttft_ms_p95", "tpot_ms_p50", "tpot_ms_p95", "output_tokens_per_s_steady")
+
+
+def interval_table(source: Source, text: Text) -> Table:
+    """The 95 % intervals of each point that has one: empty where n never allows one."""
+    rows = []
+    for point in _ordered(source):
+        told = [_interval(point, metric) for metric in _INTERVALS]
+        if all(cell == numbers.UNKNOWN for cell in told):
+            continue
+        cells = (point["workload"], level(point), point["arm"], numbers.count(point["ttft_ms_n"]), *told)
+        values = {3: point["ttft_ms_n"]} | {k: point[metric] for k, metric in enumerate(_INTERVALS, 4)}
+        rows.append(_row(point, cells, values, level_at=1))
+    columns = _columns(text.interval_columns, source.points, 1, text)
+    return Table(columns, rows, right=frozenset(range(3, 9)))
+
+
+def _interval(point: Point, metric: str) -> str:
+    """`146 [140, 151]`; a dash where n allows no interval."""
+    low, high = (point.get(name) for name in interval_columns(metric))
+    if low is None or high is None:
+        return numbers.UNKNOWN
+    shown = numbers.rate if metric.startswith("output_") else numbers.latency
+    return f"{shown(point[metric])} [{shown(low)}, {shown(high)}]"
+
+
+def _beside(whole: float | None, steady: float | None) -> str:
+    return f"{numbers.rate(whole)} / {numbers.rate(steady)}"
 
 
 def boundary_table(source: Source, text: Text) -> Table:
@@ -209,102 +304,60 @@ def boundary_table(source: Source, text: Text) -> Table:
             own = by_level([p for p in points if p["arm"] == arm and is_boundary(p)], source.arms)
             if not own:
                 continue
-            done = [point for point in own if point["verdict"] == "accepted"]
-            missing = [f"{Level.of_row(p).label} {verdict(p, text)}" for p in own if p["verdict"] != "accepted"]
+            done = [point for point in own if has_numbers(point)]
+            missing = [f"{level_name(p)} {verdict(p, text)}" for p in own if not has_numbers(p)]
             cells = (
                 numbers.tokens(own[0]["input_tokens"]),
                 arm,
                 "/".join(level(point) for point in done) or numbers.UNKNOWN,
                 numbers.rate(done[0]["input_tokens_per_s"] if done else None),
-                f"{numbers.latency(done[-1]['ttft_ms_p95'])} ({Level.of_row(done[-1]).label})"
+                f"{numbers.latency(done[-1]['ttft_ms_p95'])} ({level_name(done[-1])})"
                 if done
                 else numbers.UNKNOWN,
                 "; ".join(missing) or numbers.UNKNOWN,
             )
-            rows.append(Row(cells))
+            values = {0: own[0]["input_tokens"]}
+            if done:
+                values |= {3: done[0]["input_tokens_per_s"], 4: done[-1]["ttft_ms_p95"]}
+            rows.append(Row(cells, values=values, point=done[-1].get("index") if done else None))
     return Table(text.boundary_columns, rows, right=frozenset({3, 4}))
 
 
-def active_limit_table(source: Source, text: Text) -> Table:
-    """How many requests of each workload can run at once on each arm, and what bounds them."""
-    rows = []
-    for workload, points in source.workloads.items():
-        cells = [f"{workload} ({shape(points[0])})"]
-        cells += [_active_limit([p for p in points if p["arm"] == arm], source, text) for arm in source.arms]
-        rows.append(Row(tuple(cells)))
-    return Table((text.workload, *source.arms), rows)
-
-
-def _active_limit(points: Sequence[Point], source: Source, text: Text) -> str:
-    if not points:
-        return numbers.UNKNOWN
-    if all(point["verdict"] == "skipped" for point in points):
-        return verdict(points[0], text)
-    limit = points[0]["active_limit"]
-    running = source.limits.get(points[0]["arm"], {}).get("max_running_requests")
-    if limit is None or running is None:
-        return numbers.count(limit)
-    return f"{limit} ({text.limit_by_running if limit == running else text.limit_by_pool})"
-
-
-def fact_table(source: Source, text: Text) -> Table:
-    """What each engine says of itself, one column an arm; facts that no engine gives are left out."""
-    rows = []
-    for name, label in text.engine_facts.items():
-        values = [source.facts.get(arm, {}).get(name) for arm in source.arms]
-        if any(value is not None for value in values):
-            rows.append(Row((label, *(_fact(value, text) for value in values))))
-    devices = [_devices(source.gpus.get(arm, {}), text) for arm in source.arms]
-    if any(devices):
-        rows.append(Row((text.gpus, *(described or numbers.UNKNOWN for described in devices))))
-    return Table((text.fact, *source.arms), rows)
-
-
-def _fact(value: object, text: Text) -> str:
-    if isinstance(value, bool):
-        return text.yes if value else text.no
-    if isinstance(value, int):
-        return numbers.count(value)
-    return numbers.UNKNOWN if value is None else str(value)
-
-
-def _devices(inventory: Mapping[str, Any], text: Text) -> str:
-    """`8 x NVIDIA X (83.6 GiB), driver 580.1` of each host; empty when there is no inventory."""
-    told = []
-    for host in inventory.values():
-        if not host.get("available"):
-            told.append(text.gpu_unavailable.format(reason=host.get("reason")))
-            continue
-        kinds: dict[str, int] = {}
-        for device in host.get("devices") or []:
-            driver = f", driver {device['driver_version']}" if device.get("driver_version") else ""
-            kind = f"{device.get('name') or 'GPU'} ({numbers.memory(device.get('memory_total_bytes'))}){driver}"
-            kinds[kind] = kinds.get(kind, 0) + 1
-        told += [f"{number} x {kind}" for kind, number in kinds.items()]
-    return "; ".join(told)
-
-
-def attempt_table(source: Source, text: Text) -> Table:
+def attempt_table(points: Sequence[Point], text: Text) -> Table:
     """Attempts that do not count: rejected, void, or interrupted before their verdict."""
     rows = []
-    for point in source.points:
+    for point, attempt in _attempts(points):
+        if attempt["verdict"] == "accept":
+            continue
+        voiding = [found["message"] for found in attempt["findings"] if found["severity"] == "void"]
+        if attempt["verdict"] is None:
+            voiding = [text.interrupted]
+        cells = (
+            point["name"],
+            str(attempt["attempt"]),
+            attempt["verdict"] or numbers.UNKNOWN,
+            hit_rates_text(attempt["hit_rates"], text),
+            _span(attempt["windows"].get("load")),
+            "; ".join(voiding) or numbers.UNKNOWN,
+        )
+        rows.append(Row(cells, point=point.get("index")))
+    return Table(text.attempt_columns, rows)
+
+
+def hit_rates_text(rates: Mapping[str, float | None], text: Text) -> str:
+    """`requests 0.9998, counters 0.9998`: every source that told a rate; what was not told is no zero."""
+    told = [
+        f"{text.hit_sources.get(name, name)} {numbers.share(rate)}"
+        for name, rate in rates.items()
+        if rate is not None
+    ]
+    return ", ".join(told) or numbers.UNKNOWN
+
+
+def _attempts(points: Sequence[Point]) -> Iterator[tuple[Point, dict[str, Any]]]:
+    for point in points:
         for attempt in point["attempt_history"]:
-            if attempt["verdict"] == "accept":
-                continue
-            voiding = [found["message"] for found in attempt["findings"] if found["severity"] == "void"]
-            if attempt["verdict"] is None:
-                voiding = [text.interrupted]
-            cells = (
-                point["point_id"],
-                str(attempt["attempt"]),
-                attempt["verdict"] or numbers.UNKNOWN,
-                numbers.share(attempt["hit_rates"].get("requests")),
-                numbers.share(attempt["hit_rates"].get("counters")),
-                _span(attempt["windows"].get("load")),
-                "; ".join(voiding) or numbers.UNKNOWN,
-            )
-            rows.append(Row(cells))
-    return Table(text.attempt_columns, rows, right=frozenset({3, 4}))
+            yield point, attempt
 
 
 def window_table(source: Source, text: Text) -> Table:
@@ -312,15 +365,16 @@ def window_table(source: Source, text: Text) -> Table:
     rows = [
         Row(
             (
-                point["point_id"],
+                point["name"],
                 str(attempt["attempt"]),
                 attempt["verdict"] or numbers.UNKNOWN,
                 _span(attempt["windows"].get("load")),
                 _span(attempt["windows"].get("prewarm")),
-            )
+            ),
+            values={3: (attempt["windows"].get("load") or {}).get("first")},
+            point=point.get("index"),
         )
-        for point in source.points
-        for attempt in point["attempt_history"]
+        for point, attempt in _attempts(source.points)
     ]
     return Table(text.window_columns, rows)
 
@@ -331,36 +385,14 @@ def _span(windows: Mapping[str, int] | None) -> str:
     return f"{windows['first']:,} .. {windows['last']:,} ({windows['count']:,})"
 
 
-def vram_table(source: Source, text: Text) -> Table:
-    """GPU memory of each arm and device over its accepted points."""
-    rows = []
-    for arm in source.arms:
-        devices: dict[tuple[str, str], list[tuple[Point, dict[str, Any]]]] = {}
-        for point in source.points:
-            if point["arm"] == arm and point["verdict"] == "accepted":
-                for gpu in point["gpus"]:
-                    devices.setdefault((gpu["host"], gpu["gpu_uuid"]), []).append((point, gpu))
-        rows += [_device_row(arm, seen) for seen in devices.values()]
-    return Table(text.vram_columns, [row for row in rows if row is not None], right=frozenset(range(2, 7)))
-
-
-def _device_row(arm: str, seen: Sequence[tuple[Point, dict[str, Any]]]) -> Row | None:
-    known = [(point, gpu) for point, gpu in seen if gpu["peak_bytes"] is not None]
-    if not known:
-        return None
-    at, highest = max(known, key=lambda pair: pair[1]["peak_bytes"])
-    samples = sum(gpu["samples"] for _, gpu in known)
-    mean = sum(gpu["mean_bytes"] * gpu["samples"] for _, gpu in known) / samples
-    idle = [gpu["idle_bytes"] for _, gpu in known if gpu["idle_bytes"] is not None]
-    index = highest["gpu_index"] if highest["gpu_index"] is not None else highest["gpu_uuid"]
-    cells = (
-        arm,
-        f"{highest['host']} {index}",
-        numbers.memory(highest["memory_total_bytes"]),
-        numbers.memory(min(idle, default=None)),
-        numbers.memory(round(mean)),
-        numbers.memory(highest["peak_bytes"]),
-        numbers.memory(min(gpu["headroom_min_bytes"] for _, gpu in known)),
-        f"{at['workload']} {Level.of_row(at).label}",
-    )
-    return Row(cells)
+def invalid_table(source: Source, text: Text) -> Table:
+    """Points without numbers that count, and why."""
+    rows = [
+        Row(
+            (point["name"], text.verdicts[point["verdict"]], why(point, text) or numbers.UNKNOWN),
+            point=point["index"],
+        )
+        for point in source.points
+        if not has_numbers(point)
+    ]
+    return Table(text.invalid_columns, rows)

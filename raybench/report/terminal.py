@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raybench.analysis.points import has_numbers
 from raybench.report import searches, tables
-from raybench.report.markdown import notes, summary
+from raybench.report.findings import counts_line
+from raybench.report.sections import notes
 from raybench.report.source import read_source
-from raybench.report.text import ENGLISH, Text
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +19,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from raybench.records.rundir import RunDirectory
+    from raybench.report.source import Arms
 
-_STYLES = {"accepted": "green", "void": "red", "skipped": "yellow", None: "yellow"}
+_STYLES = {"accepted": "green", "imported": "green", "void": "red", "skipped": "yellow", None: "yellow"}
 
 
 def closing_line(outcome: Mapping[str, object]) -> str:
@@ -27,15 +31,17 @@ def closing_line(outcome: Mapping[str, object]) -> str:
     return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
-def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> None:
+def print_points(
+    run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH, only: Arms | None = None
+) -> None:
     """Print one table a workload, what searches found, then the points without a valid number and how to read
     the rest.
 
     Raises RunDirectoryError when the run was not merged.
     """
-    source = read_source(run)
+    source = read_source(run, *others, only=only)
     for workload, points in source.workloads.items():
-        console.print(f"{workload} ({tables.shape(points[0])})", style="bold", highlight=False, markup=False)
+        console.print(workload, style="bold", highlight=False, markup=False)
         table = tables.result_table(points, source.arms, text, why=False)
         console.print(_drawn(table, text, can_strike=console.is_terminal))
     for entry in source.searches:
@@ -43,12 +49,12 @@ def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> N
         for line in searches.answer(entry, text):
             console.print(f"  {line}", highlight=False, markup=False)
     for point in source.points:
-        if point["verdict"] != "accepted":
-            line = f"{point['point_id']}: {tables.verdict(point, text)}"
+        if not has_numbers(point):
+            line = f"{point['name']}: {tables.verdict(point, text)}"
             console.print(line, style=_STYLES[point["verdict"]], highlight=False, markup=False)
     for line in notes(source, text):
         console.print(line, style="dim", highlight=False, markup=False)
-    console.print(summary(source, text)[0], highlight=False, markup=False)
+    console.print(counts_line(source, text), highlight=False, markup=False)
 
 
 def _drawn(table: tables.Table, text: Text, *, can_strike: bool) -> RichTable:

@@ -1,42 +1,140 @@
-"""report.md and report.json of a merged run directory. Needs no Ray and no server."""
+"""The files of a report over merged run directories: Markdown, page, JSON, figures. Needs no Ray and no server."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
+import raybench
 from raybench.analysis.stats import PERCENTILE_METHOD
+from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import write_file
 from raybench.records.rundir import RunDirectory, write_json
-from raybench.report.markdown import notes, render, summary
-from raybench.report.source import Source, read_source
-from raybench.report.text import TEXTS, Text
+from raybench.report import html, markdown
+from raybench.report.chart import Figure
+from raybench.report.details import PointDetail, read_details
+from raybench.report.document import Figures, Section
+from raybench.report.findings import counts_line
+from raybench.report.point_plots import point_figures
+from raybench.report.sections import notes, sections
+from raybench.report.source import Arms, Source, read_source
+from raybench.report.text import Text
+from raybench.report.text_en import ENGLISH
+from raybench.report.text_zh import CHINESE
+
+TEXTS = {"en": ENGLISH, "zh": CHINESE}
+
+#: Pixels of a PNG for one of an SVG: sharp in a document and on a screen of high resolution.
+PNG_SCALE = 2.0
 
 
-def write_report(run: RunDirectory, language: str = "en") -> Path:
-    """Write both files, each atomically; the path of report.md.
+@dataclass(frozen=True)
+class Written:
+    """Where the files of one report are."""
 
-    Raises RunDirectoryError when the run was not merged.
+    markdown: Path
+    page: Path
+    json: Path
+
+
+def write_report(
+    run: RunDirectory,
+    *others: RunDirectory,
+    language: str = "en",
+    folder: Path | None = None,
+    images: str | None = None,
+    only: Arms | None = None,
+) -> Written:
+    """Write the report of one run, or of several side by side; each file is old or new, never half.
+
+    only: the arms to tell, by run. folder: where to; the run's own directory for the whole of one run.
+    images: `svg` or `png` files of every figure as well, in `plots/`. Another language than English stands in
+    the names: `report.zh.md`.
+
+    Raises RunDirectoryError when a run was not merged, ConfigError when another report than that of one whole
+    run has no folder.
     """
-    source, text = read_source(run), TEXTS[language]
-    write_json(run.report_json, report_json(source, text))
-    write_file(run.report_md, render(source, text).encode())
-    return run.report_md
+    if folder is None:
+        if others or any((only or {}).values()):
+            told = "a report of several runs, or of some arms, needs a folder of its own"
+            raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
+        folder = run.path
+    source, text = read_source(run, *others, only=only), TEXTS[language]
+    shown = sections(source, text)
+    details = _details(source)
+    title = text.title.format(run_id=source.title)
+    suffix = "" if language == "en" else f".{language}"
+    written = Written(
+        markdown=folder / f"report{suffix}.md", page=folder / f"report{suffix}.html", json=folder / "report.json"
+    )
+    if images is not None:
+        _write_images(folder / "plots", images, _all_figures(shown, source, details, text))
+    write_json(written.json, report_json(source, text))
+    write_file(written.markdown, markdown.render(title, shown, images).encode())
+    subtitle = text.subtitle.format(version=raybench.__version__)
+    write_file(written.page, html.render(title, subtitle, source, shown, details, text).encode())
+    return written
+
+
+def _details(source: Source) -> dict[int, PointDetail]:
+    """By the index of the point."""
+    found: dict[int, PointDetail] = {}
+    for index, run in enumerate(source.runs):
+        own = [point for point in source.points if point["run"] == index]
+        details = read_details(run.directory, own)
+        found |= {point["index"]: details[point["point_id"]] for point in own if point["point_id"] in details}
+    return found
+
+
+def _all_figures(
+    told: Sequence[Section], source: Source, details: dict[int, PointDetail], text: Text
+) -> list[Figure]:
+    shown = [
+        figure for one in told for block in one.blocks if isinstance(block, Figures) for figure in block.figures
+    ]
+    for index, detail in details.items():
+        shown += point_figures(source.points[index], detail, source.arms, text)
+    return shown
+
+
+def _write_images(folder: Path, kind: str, figures: Sequence[Figure]) -> None:
+    encode = _png if kind == "png" else str.encode
+    for name, data in {figure.name: encode(figure.svg) for figure in figures}.items():
+        write_file(folder / f"{name}.{kind}", data)
+
+
+def _png(svg: str) -> bytes:
+    """Needs vl-convert's renderer, which is loaded for this alone."""
+    try:
+        renderer = import_module("vl_convert")
+    except ImportError:
+        problem = ConfigProblem("needs vl-convert-python", way_out="pip install 'raybench[png]', or --images svg")
+        raise ConfigError("--images png", problem) from None
+    picture: bytes = renderer.svg_to_png(svg, scale=PNG_SCALE)
+    return picture
 
 
 def report_json(source: Source, text: Text) -> dict[str, object]:
     """The report for programs: full precision, undefined numbers null, void points marked by `verdict`."""
     return {
-        "run_id": source.manifest.get("run_id"),
-        "raybench_version": source.manifest.get("raybench_version"),
-        "scenario_sha256": source.manifest.get("scenario_sha256"),
-        "status": source.status,
+        "runs": [
+            {
+                "run_id": run.manifest.get("run_id"),
+                "raybench_version": run.manifest.get("raybench_version"),
+                "scenario_sha256": run.manifest.get("scenario_sha256"),
+                "status": run.status,
+                "warnings": list(run.warnings),
+            }
+            for run in source.runs
+        ],
         "percentile_method": PERCENTILE_METHOD,
-        "summary": summary(source, text)[0],
+        "summary": counts_line(source, text),
         "points": source.points,
-        "searches": source.searches,
-        "facts": source.facts,
-        "gpus": source.gpus,
-        "limits": source.limits,
-        "warnings": source.warnings,
+        "searches": list(source.searches),
+        "facts": {arm: known.facts for arm, known in source.by_arm.items()},
+        "gpus": {arm: known.gpus for arm, known in source.by_arm.items()},
+        "limits": {arm: known.limits for arm, known in source.by_arm.items()},
         "notes": notes(source, text),
     }

@@ -36,7 +36,7 @@ def parse_scenario(text: str, source: str) -> Scenario:
 
 def load_model(model: type[M], path: Path) -> M:
     """Read one user file as `model`. Raises ConfigError: unreadable, not UTF-8, not YAML, not allowed."""
-    return read_model(model, _read_text(path), str(path))
+    return read_model(model, read_text(path), str(path))
 
 
 def read_model(model: type[M], text: str, source: str) -> M:
@@ -83,7 +83,8 @@ def scenario_sha256(scenario: Scenario) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file that a person wrote. Raises ConfigError: unreadable, too large, not UTF-8."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)

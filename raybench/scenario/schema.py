@@ -16,11 +16,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.arrivals import Arrivals, TraceReplay
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.levels import Level
 from raybench.scenario.search_block import SearchBlock
 from raybench.scenario.values import (
     Count,
     Headers,
+    IpAddress,
     Misfit,
     Model,
     Name,
@@ -29,6 +31,8 @@ from raybench.scenario.values import (
     Tokens,
     Url,
     VariableName,
+    Words,
+    refuse_doubled,
     refuse_repeats,
 )
 
@@ -53,19 +57,10 @@ class Limits(Model):
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
-class SimFaults(Model):
-    """Lies and faults of the simulated engine, for rehearsals and tests of raybench itself.
+class EngineLog(Model):
+    """The log file that the engine writes on the target's host, absolute there."""
 
-    pace_spread: the slowest request gets a token only at each n-th step; the paces between 1 and n are drawn
-    by the text, with small ones as likely as large ones by ratio.
-    """
-
-    host_tier: bool = False
-    preload_corpus: bool = False
-    always_hit: bool = False
-    flush_refusals: Annotated[int, Field(ge=0)] = 0
-    flush_refused: bool = False
-    pace_spread: Annotated[int, Field(ge=1, le=1000)] = 1
+    path: Annotated[str, Field(pattern="^/"), Words("an absolute path on the target's host")]
 
 
 class Sim(Model):
@@ -96,6 +91,7 @@ class Arm(Model):
     engine: EngineName = "sglang"
     url: Url | None = None
     control_urls: list[Url] = []
+    load_urls: list[Url] = []
     sim: Sim | None = None
     route: Route | None = None
     model: str | None = None
@@ -105,6 +101,7 @@ class Arm(Model):
     tls: Tls = Tls()
     limits: Limits = Limits()
     extra_body: dict[str, object] = {}
+    log: EngineLog | None = None
 
     @model_validator(mode="after")
     def _one_way_to_the_target(self) -> Arm:
@@ -112,8 +109,24 @@ class Arm(Model):
             raise ValueError("an arm needs exactly one of `url` and `sim`")
         if self.sim is not None and self.engine != "sglang":
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
+        if self.log is not None and self.engine != "sglang":
+            raise Misfit(f"only SGLang's log tells cached tokens, not that of {self.engine}", "log")
+        if self.log is not None and self.sim is not None:
+            raise Misfit("the simulated engine's log is known already: leave `log` out", "log")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
+        return self
+
+    @model_validator(mode="after")
+    def _load_urls_are_further_ones(self) -> Arm:
+        if self.load_urls and self.url is None:
+            raise Misfit("a simulated engine has one address only", "load_urls")
+        targets = [self.url, *self.load_urls]
+        for place, url in enumerate(self.load_urls):
+            if url in targets[: place + 1]:
+                raise Misfit("is listed already, and load goes to each address once", "load_urls", place)
+            if str(self.url).partition(":")[0] != url.partition(":")[0]:
+                raise Misfit("http and https cannot be mixed: they are sent by two clients", "load_urls", place)
         return self
 
     @property
@@ -286,11 +299,13 @@ class Guards(Model):
     attempts_max: Annotated[int, Field(ge=1, le=10)] = 2
     on_void: Literal["stop", "next"] = "stop"
     flush: bool = True
+    flush_storage: bool = True
     alive_timeout_s: Seconds = 30.0
     idle_timeout_s: Seconds = 300.0
     idle_stable_s: Annotated[float, Field(ge=0)] = 1.0
     flush_timeout_s: Seconds = 120.0
     flush_retry_s: Seconds = 1.0
+    ghost_grace_s: Annotated[float, Field(ge=0)] = 5.0
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0
@@ -320,7 +335,8 @@ class Load(Model):
     client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
     these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
     one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
-    through aiohttp also where the cheaper client could.
+    through aiohttp also where the cheaper client could. source_addresses: a node sends from those that are
+    its own; each has its own range of local ports.
     """
 
     client_nodes: Count | None = None
@@ -328,6 +344,7 @@ class Load(Model):
     workers_per_node: Count | Literal["auto"] = "auto"
     starts_per_ms: Count = 8
     client: Literal["auto", "plain"] = "auto"
+    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
 

@@ -21,7 +21,7 @@ THROUGHPUT = "output_tokens_per_s"
 #: Where between two levels a void one is gone around, as shares of their ratio's logarithm; the middle first.
 _WAYS_ROUND = (0.5, 0.375, 0.625, 0.25, 0.75)
 #: Digits of a rate that a search makes up.
-_RATE_DIGITS = 4
+_RATE_DIGITS = 3
 
 Status = Literal[
     "found", "below_minimum", "above_maximum", "probes_used_up", "void_probes", "skipped", "unfinished"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -67,6 +68,21 @@ def refuse_repeats(levels: list[float]) -> list[float]:
     return levels
 
 
+def check_address(text: str) -> str:
+    """An address of a network interface, as `127.0.0.2` or `fd00::2`; no name, which could mean several."""
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is not an IP address") from None
+
+
+def refuse_doubled(addresses: list[str]) -> list[str]:
+    """An address that is listed twice would be counted twice."""
+    if len(set(addresses)) != len(addresses):
+        raise ValueError("an address is listed twice")
+    return addresses
+
+
 Tokens = Annotated[
     int,
     BeforeValidator(parse_tokens),
@@ -86,6 +102,7 @@ Url = Annotated[
     Field(pattern=r"^https?://[^\s/@]+(/\S*)?$"),
     Words("an address such as http://host:30000 (no user name or password in it)"),
 ]
+IpAddress = Annotated[str, AfterValidator(check_address), Words("an IP address such as 10.0.0.5")]
 VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
 ]

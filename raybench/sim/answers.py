@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -10,12 +12,14 @@ from uuid import uuid4
 import numpy as np
 from aiohttp import web
 
+from raybench.scenario.faults import AnswerFault
 from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, wants_stream
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
-from raybench.sim.replies import message_reply, object_reply
+from raybench.sim.replies import error_object, json_reply, message_reply, object_reply
 from raybench.sim.request import Finish, Request
+from raybench.sim.spoil import COMMENT, Piece, Stream
 
 EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 #: SGLang's /health looks for a token only after this long, and gives up after the second.
@@ -30,11 +34,12 @@ class Answers:
 
     def __init__(self, driver: Driver, *, incremental: bool) -> None:
         self._driver = driver
+        self._faults = driver.engine.faults
         self._profile = driver.engine.profile
         self._incremental = incremental
         speculation = self._profile.speculation
         drafts = 0 if speculation is None else speculation.draft_tokens - 1
-        self._wire = GenerateWire(driver.engine.ring, driver.clock, drafts=drafts)
+        self._wire = GenerateWire(driver.engine.ring, driver.clock, self._faults, drafts=drafts)
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
@@ -52,6 +57,9 @@ class Answers:
             request = self._accept(read_generate(data, self._profile)).request
         except Refused as refused:
             return self._refuse_generate(refused, data)
+        fate = self._faults.fate()
+        if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
+            return spoiled
         if not request.stream:
             await self._whole(request)
             if (refusal := _refusal(request)) is not None:
@@ -61,7 +69,7 @@ class Answers:
         def render(begin: int) -> bytes:
             return self._wire.event(request, begin if self._incremental else 0, first=begin == 0)
 
-        return await self._stream(http, request, render)
+        return await self._stream(http, request, render, fate)
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
         return await self._openai(http, "completion")
@@ -89,9 +97,12 @@ class Answers:
             label = "BadRequestError" if refused.shape == "value" else "Bad Request"
             return object_reply(refused.message, label)
         request = ask.request
-        wire = OpenAIWire(kind, ask, self._driver.engine.ring, int(time.time()))
+        fate = self._faults.fate()
+        if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
+            return spoiled
+        wire = OpenAIWire(kind, ask, self._driver.engine.ring, self._faults, int(time.time()))
         if request.stream:
-            return await self._stream(http, request, wire.chunks)
+            return await self._stream(http, request, wire.chunks, fate)
         await self._whole(request)
         if (refusal := _refusal(request)) is not None:
             return object_reply(refusal.message or "", "BadRequestError")
@@ -119,23 +130,62 @@ class Answers:
         finally:
             self._driver.leave(request)
 
-    async def _stream(self, http: web.Request, request: Request, render: Render) -> web.StreamResponse:
+    async def _stream(
+        self, http: web.Request, request: Request, render: Render, fate: AnswerFault | None
+    ) -> web.StreamResponse:
         """One event for all that came since the last one: a slow reader gets fewer, larger events."""
         response = web.StreamResponse(headers=EVENT_STREAM)
         news = self._driver.submit(request)
-        shown, ended = 0, False
+        stream = Stream(fate, request.rid, len(request.prompt))
+        shown = 0
         try:
             await response.prepare(http)
-            while not ended:
+            if self._faults.comments:
+                await response.write(COMMENT)
+            piece = stream.opening()
+            while await _send(http, response, piece):
                 await news.wait()
                 news.clear()
-                events, shown, ended = render(shown), request.output, request.finish is not None
-                await response.write(events + DONE if ended else events)
+                events, shown = render(shown), request.output
+                piece = stream.piece(events, ended=request.finish is not None)
+                if fate == "aborted" and request.finish is None:
+                    self._driver.abort(request.rid)
         except ConnectionResetError:
             pass  # The client went away; `leave` ends its request.
         finally:
             self._driver.leave(request)
         return response
+
+
+async def _send(http: web.Request, response: web.StreamResponse, piece: Piece) -> bool:
+    """Send a piece and do what comes after it; True when more is to come."""
+    if piece.data:
+        await response.write(piece.data)
+    if piece.then == "silence":
+        await asyncio.Event().wait()
+    if piece.then == "break":
+        _break(http)
+    return piece.then == "more"
+
+
+def _spoiled_at_once(http: web.Request, request: Request, fate: AnswerFault | None) -> web.Response | None:
+    """What happens to a request before the engine has it."""
+    if fate == "unavailable":
+        return json_reply(error_object("The request queue is full.", "ServiceUnavailable") | {"code": 503}, 503)
+    if fate == "reset":
+        _break(http)
+        return web.Response()
+    if fate == "stopped":
+        request.stops_at = max(request.max_new_tokens // 2, 1)
+    return None
+
+
+def _break(http: web.Request) -> None:
+    """End the connection with a reset instead of an end."""
+    transport = http.transport
+    if transport is not None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
 
 def _refusal(request: Request) -> Finish | None:

@@ -33,7 +33,9 @@ class Control:
         self._engine = driver.engine
         self._clock = driver.clock
         self._identity = identity
+        self._faults = driver.engine.faults
         self._flush_waits = False
+        self._first_page = ""
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [
@@ -43,22 +45,37 @@ class Control:
             web.get("/ping", self.alive),
             web.get("/ready", self.alive),
             web.get("/v1/models", self.models),
-            web.get("/v1/loads", self.loads),
-            web.get("/server_info", self.server_info),
+            *self._named_by_version(),
             web.get("/get_server_info", self.server_info),
-            web.get("/model_info", self.model_info),
             web.get("/get_model_info", self.model_info),
             web.get("/metrics", self.metrics),
             web.get("/sim/gpus", self.gpus),
             web.get("/sim/state", self.state),
         ]
 
+    def _named_by_version(self) -> list[web.AbstractRouteDef]:
+        """Routes of 0.5.23, or those of 0.5.3 in their place."""
+        if self._faults.old_names:
+            return [web.get("/get_load", self.get_load)]
+        return [
+            web.get("/v1/loads", self.loads),
+            web.get("/server_info", self.server_info),
+            web.get("/model_info", self.model_info),
+            web.post("/hicache/storage-backend/clear", self.clear_storage),
+        ]
+
     async def flush(self, http: web.Request) -> web.Response:
         """With `timeout` it waits that long for idle; one such wait at a time."""
+        if not self._faults.flush_exists:
+            raise web.HTTPNotFound
+        if self._faults.flush_hangs:
+            await asyncio.Event().wait()
         try:
             timeout_s = float(http.query.get("timeout", "0"))
         except ValueError:
             timeout_s = -1.0
+        if self._faults.old_names:
+            timeout_s = 0.0  # the parameter came later
         if not (math.isfinite(timeout_s) and timeout_s >= 0):
             return web.Response(text="timeout must be a number of seconds, 0 or more", status=400)
         if self._flush_waits:
@@ -92,13 +109,26 @@ class Control:
             self._driver.abort(rid)
         return web.Response()
 
+    async def clear_storage(self, _: web.Request) -> web.Response:
+        """200 whenever there is a hierarchical cache, whatever became of the backend's own clear."""
+        if not self._engine.pool.host.capacity:
+            return web.Response(text="Hierarchical cache is not enabled.\n", status=400)
+        return web.Response(text="Hierarchical cache storage backend cleared.\n")
+
     async def alive(self, _: web.Request) -> web.Response:
-        return web.Response()
+        return web.Response(status=503 if self._faults.never_alive else 200)
 
     async def models(self, _: web.Request) -> web.Response:
         return json_reply(info.models(self._engine, time.time()))
 
+    async def get_load(self, _: web.Request) -> web.Response:
+        if self._faults.queue_gone:
+            raise web.HTTPNotFound
+        return json_reply(info.get_load(self._engine))
+
     async def loads(self, http: web.Request) -> web.Response:
+        if self._faults.queue_gone:
+            raise web.HTTPNotFound
         include = frozenset(http.query.get("include", "all").split(","))
         return json_reply(info.loads(self._engine, time.time(), include))
 
@@ -109,7 +139,11 @@ class Control:
         return json_reply(info.model_info(self._engine))
 
     async def metrics(self, _: web.Request) -> web.Response:
+        if self._faults.metrics_gone:
+            raise web.HTTPNotFound
         page = metrics.render(self._engine, pid=self._identity.pid, compression=self._clock.compression)
+        if self._faults.metrics_frozen:
+            page = self._first_page = self._first_page or page
         return web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def gpus(self, _: web.Request) -> web.Response:

@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections import deque
 from dataclasses import dataclass
+from uuid import uuid4
 
 import numpy as np
 
@@ -22,6 +23,8 @@ from raybench.sim.request import Request
 TURN_S_MIN = 0.001
 #: Requests remembered for /sim/state.
 ARRIVALS_MAX = 100_000
+#: Prompt of another client's request.
+FOREIGN_TOKENS = 64
 
 
 @dataclass(slots=True)
@@ -74,6 +77,7 @@ class Driver:
         arrival = Arrival(request.rid, self.clock.unix(now), len(request.prompt), first_page)
         if not request.internal:
             self.arrivals.append(arrival)
+            self._beside(now)
         news = asyncio.Event()
         self._streams[request.rid] = news, arrival
         self.engine.submit(request, now)
@@ -83,13 +87,28 @@ class Driver:
             self._set_timer(0.0)
         return news
 
+    def _beside(self, now: float) -> None:
+        """What faults let happen as a client's request arrives: a restart, a request of somebody else."""
+        faults = self.engine.faults
+        faults.arrives()
+        if faults.restarts_now():
+            self.engine.tally.restart()
+        if output := faults.foreign_due():
+            prompt = np.random.default_rng(len(self.arrivals)).integers(0, 2**20, FOREIGN_TOKENS, dtype=np.uint32)
+            self.engine.submit(Request(f"foreign-{uuid4().hex}", prompt, output), now)
+
     def abort(self, prefix: str) -> None:
         """End all requests whose id begins with `prefix`."""
         self._wake(self.engine.abort(prefix, self.clock.now()))
         self._plan_turn()
 
     def leave(self, request: Request) -> None:
-        """The answer is over. If the request is still inside, its client went away: end it."""
+        """The answer is over. If the request is still inside, its client went away: end it.
+
+        As a ghost it goes on, and is known by its id until somebody aborts it.
+        """
+        if request.finish is None and self.engine.faults.ghosts:
+            return
         if request.finish is None:
             self.engine.cancel(request, self.clock.now())
             self._plan_turn()

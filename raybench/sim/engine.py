@@ -48,8 +48,8 @@ class _Step:
 
 
 class Engine:
-    """`seed` decides the answers; `log` gets log lines without their prefix; `compression` is virtual over
-    wall seconds and matters only to what is reported."""
+    """`seed` decides the answers; `log` gets log lines without their prefix, each with its data-parallel rank;
+    `compression` is virtual over wall seconds and matters only to what is reported."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Engine:
         *,
         seed: int = 0,
         compression: float = 1.0,
-        log: Callable[[str], None] = lambda line: None,
+        log: Callable[[str, int], None] = lambda line, rank: None,
     ) -> None:
         self.profile = profile
         self.faults = faults
         self.now = 0.0
         self.ring = TokenRing(seed)
-        self.tally = Tally(log, compression)
+        self.tally = Tally(log, compression, faults)
         pages = profile.kv_pool_tokens // profile.page_tokens
         host_pages = int(pages * faults.host_tier_ratio(profile.host_tier_ratio))
         self.pool = KvPool(pages, profile.page_tokens, radix=profile.radix_cache, host_pages=host_pages)
@@ -73,6 +73,7 @@ class Engine:
         #: Highest number of pages in use and of requests running since the last flush.
         self.pages_peak = self.running_peak = 0
         self._seed = seed
+        self._submitted = 0
         self._hasher = PrefixHasher(profile.page_tokens)
         self._acceptance = None if profile.speculation is None else Acceptance(profile.speculation)
         self._share = OutputShare()
@@ -119,6 +120,8 @@ class Engine:
             self.tally.seconds["idle"] += at - self.now
             self.now = at
         request.arrival = at
+        request.rank = self._submitted % self.faults.dp_ranks
+        self._submitted += 1
         prompt = len(request.prompt)
         if prompt > self.profile.input_tokens_max:
             message = (
@@ -128,10 +131,11 @@ class Engine:
             )
             self._finish(request, Finish("abort", message, 400), at)
             return
-        request.max_new_tokens = min(request.max_new_tokens, self.profile.request_tokens_max - prompt - 1)
+        room = self.profile.request_tokens_max - prompt - 1
+        request.max_new_tokens = self.faults.output_limit(min(request.max_new_tokens, room))
         request.target = prompt
         request.keys = self._hasher.keys(request.prompt)
-        request.held_pages = self.faults.held_tokens(request.prompt) // self.profile.page_tokens
+        request.held_pages = self.faults.held_tokens(request.prompt, request.rank) // self.profile.page_tokens
         text = np.ascontiguousarray(request.prompt, dtype=np.uint32).tobytes()
         request.ring_start = request.chance_state = zlib.crc32(text, self._seed & 0xFFFFFFFF)
         request.pace = self.faults.pace(request.ring_start / 2**32)
@@ -163,7 +167,8 @@ class Engine:
         """Empty the caches. False, and nothing happens, when the engine is not idle or a fault refuses."""
         done = self.idle(at) and not self.faults.refuse_flush()
         if done:
-            self.pool.flush(host=self.faults.flush_clears_host())
+            if self.faults.flush_clears_device():
+                self.pool.flush(host=self.faults.flush_clears_host())
             self.pages_peak = self.running_peak = 0
             self.flushes += 1
         self.tally.flushed(done, self.gauges())
@@ -292,12 +297,13 @@ class Engine:
         request.output += count
         request.last_token_at = self.now
         touched[request] = None
-        if request.output >= request.max_new_tokens:
+        stopped = request.stops_at is not None and request.output >= request.stops_at
+        if stopped or request.output >= request.max_new_tokens:
             if self.profile.radix_cache:
                 request.keys = self._keys_with_output(request)
                 self._back_up(self.pool.share(request, request.length, self.now))
             self._leave(request)
-            self._finish(request, Finish("length"), self.now)
+            self._finish(request, Finish("stop" if stopped else "length"), self.now)
 
     def _keys_with_output(self, request: Request) -> list[int]:
         output = self.ring.ids(request.ring_start, request.output)

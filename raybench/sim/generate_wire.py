@@ -9,6 +9,7 @@ from __future__ import annotations
 import orjson
 
 from raybench.sim.clock import VirtualClock
+from raybench.sim.faults import Faults
 from raybench.sim.request import Finish, Request
 from raybench.sim.tokens import TokenRing
 
@@ -16,9 +17,10 @@ DONE = b"data: [DONE]\n\n"
 
 
 class GenerateWire:
-    """Renders one answer after the other; `steps` is the number of drafts a verify step proposes."""
+    """Renders one answer after the other; `drafts` is the number of drafts a verify step proposes."""
 
-    def __init__(self, ring: TokenRing, clock: VirtualClock, *, drafts: int) -> None:
+    def __init__(self, ring: TokenRing, clock: VirtualClock, faults: Faults, *, drafts: int) -> None:
+        self._faults = faults
         self._ring = ring
         self._clock = clock
         self._drafts = drafts
@@ -41,30 +43,38 @@ class GenerateWire:
         spans = b""
         if finish is not None:
             spans = b',"weight_versions":[{"version":"default","start":0,"end":%d}]' % request.output
-        return (
-            b'{"text":"%b","output_ids":[%b],"meta_info":{%b,"completion_tokens":%d,"cached_tokens":%d%b,'
-            b'"cached_tokens_details":%b,"dp_rank":null%b}}'
-        ) % (
+        return (b'{"text":"%b","output_ids":[%b],"meta_info":{%b%b%b%b%b,"dp_rank":%b%b}}') % (
             self._ring.text_bytes(start, count),
             self._ring.id_bytes(start, count),
             self._opening(request),
-            request.output,
-            request.cached,
+            _number(b"completion_tokens", self._faults.told_output(request)),
+            _number(b"cached_tokens", self._faults.told_cached(request)),
             spans,
-            _tiers(request),
+            self._tiers(request),
+            b"null" if self._faults.dp_ranks == 1 else b"%d" % request.rank,
             ending,
         )
+
+    def _tiers(self, request: Request) -> bytes:
+        """Where the hits were; null without any, left out where no hits are told."""
+        told, lower = self._faults.told_cached(request), self._faults.lower_tier
+        if told is None:
+            return b""
+        if not told:
+            return b',"cached_tokens_details":null'
+        tiers = {"device": request.cached_device + request.found_again, "host": 0} | {lower: request.cached_host}
+        return b',"cached_tokens_details":%b' % orjson.dumps(tiers)
 
     def _opening(self, request: Request) -> bytes:
         assert request.admitted_at is not None
         return (
-            b'"id":%b,"finish_reason":%b,"prompt_tokens":%d,"weight_version":"default","num_retractions":%d,'
+            b'"id":%b,"finish_reason":%b%b,"weight_version":"default","num_retractions":%d,'
             b'"storage_prefetch_wait":0.0,"storage_staging_wait":0.0,"forward_entry_time":%.7f,'
             b'"prefill_finished_time":%.7f,"queue_time":%.9f,"reasoning_tokens":0'
         ) % (
             orjson.dumps(request.rid),
             _finish_reason(request.finish, request.output),
-            len(request.prompt),
+            _number(b"prompt_tokens", self._faults.told_input(request)),
             request.retractions,
             self._clock.unix(request.admitted_at),
             self._first_token_unix(request),
@@ -146,13 +156,14 @@ def _finish_reason(finish: Finish | None, output: int) -> bytes:
         return b"null"
     if finish.kind == "length":
         return b'{"type":"length","length":%d}' % output
+    if finish.kind == "stop":
+        return b'{"type":"stop","matched":2}'
     kind = None if finish.status is None else "BadRequestError"
     return orjson.dumps(
         {"type": "abort", "message": finish.message, "status_code": finish.status, "err_type": kind}
     )
 
 
-def _tiers(request: Request) -> bytes:
-    if not request.cached:
-        return b"null"
-    return b'{"device":%d,"host":%d}' % (request.cached_device, request.cached_host)
+def _number(name: bytes, value: int | None) -> bytes:
+    """A field behind others; nothing for None."""
+    return b"" if value is None else b',"%b":%d' % (name, value)

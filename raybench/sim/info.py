@@ -77,11 +77,12 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
     """The live state. `include` names sections beside the core: memory, spec, disagg, queues, or all."""
     profile, gauges, memory = engine.profile, engine.gauges(), engine.profile.memory
     pending = engine.queue.pending_tokens
+    running, queued = engine.faults.told_queue(gauges.running, gauges.queued)
     load: dict[str, object] = {
         "timestamp": unix_s,
         "dp_rank": 0,
-        "num_running_reqs": gauges.running,
-        "num_waiting_reqs": gauges.queued,
+        "num_running_reqs": running,
+        "num_waiting_reqs": queued,
         "num_waiting_uncached_tokens": pending,
         "num_used_tokens": gauges.used_tokens,
         "num_total_tokens": gauges.used_tokens + pending,
@@ -109,7 +110,7 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
         "disagg": ("disaggregation", {"mode": "null"}),
         "queues": (
             "queues",
-            {"waiting": gauges.queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
+            {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
         ),
     }
     if profile.speculation is not None:
@@ -123,6 +124,14 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
         "num_accelerators": memory.devices,
         "loads": [load],
     }
+
+
+def get_load(engine: Engine) -> list[dict[str, object]]:
+    """The live state in the shape of /get_load, which is gone by 0.5.22; `num_reqs` holds the waiting ones."""
+    gauges = engine.gauges()
+    running, queued = engine.faults.told_queue(gauges.running, gauges.queued)
+    load: dict[str, object] = {"dp_rank": None, "num_reqs": running + queued, "num_waiting_reqs": queued}
+    return [load | {"num_tokens": gauges.used_tokens}]
 
 
 def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
@@ -149,9 +158,9 @@ def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
         "disable_overlap_schedule": False,
         "tp_size": profile.tensor_parallel,
         "pp_size": profile.pipeline_stages,
-        "dp_size": 1,
+        "dp_size": engine.faults.dp_ranks,
         "device": "cuda",
-        "random_seed": identity.random_seed,
+        "random_seed": identity.random_seed + engine.faults.restarts,
         "host": identity.host,
         "port": identity.port,
         "api_key": None,
@@ -175,7 +184,7 @@ def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
         "hicache_ratio": engine.pool.host.capacity / engine.pool.pages or 2.0,
         "hicache_size": 0,
         "hicache_write_policy": "write_through",
-        "hicache_storage_backend": None,
+        "hicache_storage_backend": "file" if engine.faults.lower_tier == "storage" else None,
         "disaggregation_mode": "null",
     }
 

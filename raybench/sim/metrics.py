@@ -12,6 +12,7 @@ from raybench.sim.tally import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, str]
+TIERS = ("device", "host", "storage")
 
 
 def render(engine: Engine, *, pid: int, compression: float) -> str:
@@ -73,10 +74,7 @@ def _counters(engine: Engine, compression: float) -> Iterator[str]:
     yield from _family("prompt_tokens_total", "counter", series("prompt", "is_streaming", model))
     yield from _family("generation_tokens_total", "counter", series("generation", "is_streaming", model))
     yield from _family("num_requests_total", "counter", series("requests", "is_streaming", model))
-    yield from _family("cached_tokens_total", "counter", series("cached", "cache_source", model))
-    modes = ("input", "device_hit", "host_hit", "storage_hit")
-    effective = [({**labels, "mode": mode}, counts["effective", mode]) for mode in modes]
-    yield from _family("prefill_effective_tokens_total", "counter", effective)
+    yield from _cached(engine, model, labels)
     yield from _family("realtime_tokens_total", "counter", series("realtime", "mode", labels))
     yield from _family("cuda_graph_passes_total", "counter", series("graph", "mode", labels))
     cache = {"cache_type": "UnifiedRadixCache"}
@@ -96,6 +94,25 @@ def _counters(engine: Engine, compression: float) -> Iterator[str]:
         yield from _family("evicted_tokens_total", "counter", [(cache, evicted)])
     idle_s = engine.tally.seconds["idle"] / compression
     yield from _family("scheduler_idle_seconds_total", "counter", [(labels, idle_s)])
+
+
+def _cached(engine: Engine, model: Labels, labels: Labels) -> Iterator[str]:
+    """Tokens found in the cache: by request, and by prefill batch; before 0.5.18 only the first, as a total."""
+    counts, faults = engine.tally.counts, engine.faults
+    hits = {tier: 0 if faults.counters_hide_hits else counts["cached", tier] for tier in TIERS}
+    if faults.old_names:
+        cached = [({**model, "cache_source": "total"}, sum(hits.values()))]
+        yield from _family("cached_tokens_total", "counter", cached if sum(hits.values()) else [])
+        return
+    cached = [({**model, "cache_source": tier}, count) for tier, count in hits.items() if count]
+    yield from _family("cached_tokens_total", "counter", cached)
+    effective = {f"{tier}_hit": counts["effective", f"{tier}_hit"] for tier in TIERS}
+    computed = counts["effective", "input"]
+    if faults.counters_hide_hits:
+        computed += sum(effective.values())
+        effective = dict.fromkeys(effective, 0)
+    series = [({**labels, "mode": mode}, count) for mode, count in ({"input": computed} | effective).items()]
+    yield from _family("prefill_effective_tokens_total", "counter", series)
 
 
 def _histograms(engine: Engine) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Literal
 import orjson
 
 from raybench.sim.asking import Ask
+from raybench.sim.faults import Faults
 from raybench.sim.replies import error_object
 from raybench.sim.request import Request
 from raybench.sim.tokens import TokenRing
@@ -18,7 +19,8 @@ Kind = Literal["chat", "completion"]
 class OpenAIWire:
     """One answer of one of the two routes. `created` is unix seconds."""
 
-    def __init__(self, kind: Kind, ask: Ask, ring: TokenRing, created: int) -> None:
+    def __init__(self, kind: Kind, ask: Ask, ring: TokenRing, faults: Faults, created: int) -> None:
+        self._faults = faults
         self._kind = kind
         self._ask = ask
         self._ring = ring
@@ -104,8 +106,8 @@ class OpenAIWire:
             return b""
         head = self._head("chat.completion.chunk" if self._kind == "chat" else "text_completion")
         events = b""
-        if self._ask.cache_details and request.cached:
-            tiers = {"device": request.cached_device, "host": request.cached_host}
+        if self._ask.cache_details and self._faults.told_cached(request):
+            tiers = {"device": request.cached_device, "host": 0} | {self._faults.lower_tier: request.cached_host}
             events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
         if self._ask.usage:
             usage = self._usage(request)
@@ -115,11 +117,12 @@ class OpenAIWire:
         return events
 
     def _usage(self, request: Request) -> dict[str, object]:
+        cached = self._faults.told_cached(request)
         return {
-            "prompt_tokens": len(request.prompt),
+            "prompt_tokens": self._faults.told_input(request),
             "total_tokens": request.length,
-            "completion_tokens": request.output,
-            "prompt_tokens_details": {"cached_tokens": request.cached},
+            "completion_tokens": self._faults.told_output(request),
+            "prompt_tokens_details": None if cached is None else {"cached_tokens": cached},
             "reasoning_tokens": 0,
             "completion_tokens_details": None,
         }

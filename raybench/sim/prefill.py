@@ -26,6 +26,13 @@ class Batch:
     chunks: list[tuple[Request, int]] = field(default_factory=list)
     admitted: list[tuple[Request, int, int]] = field(default_factory=list)
 
+    def of_rank(self, rank: int) -> Batch:
+        """The part of one data-parallel rank."""
+        return Batch(
+            [(request, tokens) for request, tokens in self.chunks if request.rank == rank],
+            [admitted for admitted in self.admitted if admitted[0].rank == rank],
+        )
+
     @property
     def new_tokens(self) -> int:
         return sum(tokens for _, tokens in self.chunks)
@@ -124,6 +131,8 @@ class PrefillQueue:
         if request.admitted_at is None:
             request.admitted_at = now
             request.cached_device, request.cached_host = device * page, host * page
+        else:
+            request.found_again += (device + host) * page
         batch.admitted.append((request, device * page, host * page))
         return True
 

@@ -12,7 +12,7 @@ import numpy as np
 class Finish:
     """How a request ended. `status` and `message` are set on an abort, where the engine has them."""
 
-    kind: Literal["length", "abort"]
+    kind: Literal["length", "abort", "stop"]
     message: str | None = None
     status: int | None = None
 
@@ -23,8 +23,10 @@ class Request:
 
     prefilled: tokens of `target` whose KV exists; `target` is the prompt, plus the output so far after a
     retraction. private_pages: pages held outside the prefix tree; locked_pages: leading pages held in it.
-    cached_device / cached_host: prompt tokens found in the cache at the first admission. pace: it gets a
-    token at each n-th of the decode steps that it is part of, of which there were `steps`.
+    cached_device / cached_host: prompt tokens found in the cache at the first admission. found_again: tokens of
+    its own KV found at later ones, after retractions. rank: the data-parallel rank that serves it.
+    stops_at: output at which the model ends the answer by itself. pace: it gets a token at each n-th of the
+    decode steps that it is part of, of which there were `steps`.
     """
 
     rid: str
@@ -37,6 +39,8 @@ class Request:
     arrival: float = 0.0
     keys: list[int] = field(default_factory=list)
     held_pages: int = 0
+    rank: int = 0
+    stops_at: int | None = None
     ring_start: int = 0
     chance_state: int = 0
     pace: int = 1
@@ -48,6 +52,7 @@ class Request:
     output: int = 0
     cached_device: int = 0
     cached_host: int = 0
+    found_again: int = 0
     retractions: int = 0
     verify_steps: int = 0
     correct_drafts: list[int] = field(default_factory=list)

@@ -11,8 +11,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
 import psutil
@@ -59,7 +59,7 @@ def serve(
     port 0 takes a free one. `ready` is called with the URL once connections are accepted. Raises OSError
     if the address cannot be bound.
     """
-    _raise_file_limit()
+    raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(sim, host, port, preload, log, parent_pid, ready))
 
@@ -73,20 +73,30 @@ async def _serve(
     parent_pid: int | None,
     ready: Callable[[str], None],
 ) -> None:
+    async with serving(sim, host, port, preload=preload, log=log) as url:
+        gc.collect()
+        gc.freeze()
+        ready(url)
+        await told_to_stop(parent_pid)
+
+
+@asynccontextmanager
+async def serving(
+    sim: Sim, host: str = "127.0.0.1", port: int = 0, *, preload: Preload | None = None, log: TextIO = sys.stderr
+) -> AsyncIterator[str]:
+    """A simulated engine on the running event loop while the block lasts; gives its URL.
+
+    Raises OSError if the address cannot be bound.
+    """
     began_s = time.monotonic()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     port = listener.getsockname()[1]
-    profile = make_profile(sim)
-    server_log = ServerLog(log, profile)
-    engine = Engine(
-        profile,
-        Faults(sim.faults, preload),
-        seed=sim.seed,
-        compression=sim.time_compression,
-        log=server_log.scheduler,
-    )
-    driver = Driver(engine, VirtualClock(sim.time_compression))
+    profile, faults = make_profile(sim), Faults(sim.faults, preload)
+    server_log = ServerLog(log, profile, faults.dp_ranks)
+    compression = sim.time_compression
+    engine = Engine(profile, faults, seed=sim.seed, compression=compression, log=server_log.scheduler)
+    driver = Driver(engine, VirtualClock(compression))
     driver.warm_up(Request("warmup", tokenize("The capital city of France is"), 8, stream=False))
     startup_s = time.monotonic() - began_s
     identity = Identity(sim, host, port, os.getpid(), secrets.randbelow(2**30), startup_s)
@@ -101,18 +111,35 @@ async def _serve(
         handler_cancellation=True,
     )
     await runner.setup()
-    await web.SockSite(runner, listener, backlog=BACKLOG).start()
+    accepting = None
+    if faults.slow_accept_s:
+        accepting = asyncio.ensure_future(_accept_slowly(listener, runner, faults.slow_accept_s))
+    else:
+        await web.SockSite(runner, listener, backlog=BACKLOG).start()
     server_log.front("The server is fired up and ready to roll!")
-    gc.collect()
-    gc.freeze()
-    name = f"[{host}]" if family == socket.AF_INET6 else host
-    ready(f"http://{name}:{port}")
-    await _told_to_stop(parent_pid)
-    await runner.cleanup()
-    driver.close()
+    try:
+        yield f"http://[{host}]:{port}" if family == socket.AF_INET6 else f"http://{host}:{port}"
+    finally:
+        if accepting is not None:
+            accepting.cancel()
+            listener.close()
+        await runner.cleanup()
+        driver.close()
 
 
-async def _told_to_stop(parent_pid: int | None) -> None:
+async def _accept_slowly(listener: socket.socket, runner: web.AppRunner, pause_s: float) -> None:
+    """One connection after the other, as a front end that is short of time takes them."""
+    loop = asyncio.get_running_loop()
+    listener.setblocking(False)
+    server = runner.server
+    assert server is not None
+    while True:
+        connection, _ = await loop.sock_accept(listener)
+        await asyncio.sleep(pause_s)
+        await loop.connect_accepted_socket(server, connection)
+
+
+async def told_to_stop(parent_pid: int | None) -> None:
     """Returns on SIGTERM, on SIGINT, and when the parent is gone."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -159,7 +186,7 @@ def _front(log: ServerLog) -> Middleware:
     return front
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """One descriptor a stream: take what the system allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -11,15 +11,16 @@ from raybench.sim.profiles import Profile
 class ServerLog:
     """Scheduler lines come once for each pipeline stage, with the tags of the ranks that print them."""
 
-    def __init__(self, stream: TextIO, profile: Profile) -> None:
+    def __init__(self, stream: TextIO, profile: Profile, dp_ranks: int = 1) -> None:
         self._stream = stream
         tensor = " TP0" if profile.tensor_parallel > 1 else ""
         stages = profile.pipeline_stages
         self._tags = [f" PP{stage}{tensor}" for stage in range(stages)] if stages > 1 else [tensor]
+        self._groups = [f" DP{rank}" for rank in range(dp_ranks)] if dp_ranks > 1 else [""]
 
-    def scheduler(self, line: str) -> None:
-        """A line of the scheduler, from each rank that prints statistics."""
-        self._write(self._tags, line)
+    def scheduler(self, line: str, rank: int = 0) -> None:
+        """A line of the scheduler of one data-parallel rank, from each of its ranks that print statistics."""
+        self._write([self._groups[rank] + tag for tag in self._tags], line)
 
     def front(self, line: str) -> None:
         """A line of the HTTP side."""

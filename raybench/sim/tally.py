@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from raybench.sim.faults import Faults
 from raybench.sim.prefill import Batch
 from raybench.sim.request import Request
 
@@ -78,10 +79,12 @@ class Gauges:
 
 
 class Tally:
-    """`log` takes finished log lines without their prefix; `compression` is virtual over wall seconds."""
+    """`log` takes finished log lines without their prefix, and the data-parallel rank that prints them;
+    `compression` is virtual over wall seconds."""
 
-    def __init__(self, log: Callable[[str], None], compression: float) -> None:
+    def __init__(self, log: Callable[[str, int], None], compression: float, faults: Faults) -> None:
         self._log = log
+        self._faults = faults
         self._wall = 1.0 / compression
         self.gauges = Gauges()
         #: by (name, label): prompt, generation, requests (True/False = streaming), cached (source),
@@ -100,6 +103,10 @@ class Tally:
         self._decode_steps = self._decoded = self._verified = self._drafted = 0
         self.accept_length = self.accept_rate = 0.0
 
+    def restart(self) -> None:
+        """Everything that is counted begins at zero, as in a new process."""
+        self.counts.clear()
+
     def count(self, name: str, amount: float, label: str = "") -> None:
         if amount:
             self.counts[name, label] += int(amount)
@@ -110,7 +117,7 @@ class Tally:
             self.count("realtime", device + host, "prefill_cache")
             if not request.retractions:
                 self.count("effective", device, "device_hit")
-                self.count("effective", host, "host_hit")
+                self.count("effective", host, f"{self._faults.lower_tier}_hit")
                 self.queue_time.add((now - request.arrival) * self._wall)
         first = sum(tokens for request, tokens in batch.chunks if not request.retractions)
         self.count("effective", first, "input")
@@ -123,11 +130,20 @@ class Tally:
         self._prefilled_at = now
         hit_rate = cached / (new + cached)
         self.gauges = replace(gauges, cache_hit_rate=hit_rate, gen_throughput=self.gauges.gen_throughput)
+        for rank in range(self._faults.dp_ranks):
+            self._log_prefill(gauges, batch.of_rank(rank), rank, pending, rate)
+
+    def _log_prefill(self, gauges: Gauges, batch: Batch, rank: int, pending: int, rate: float) -> None:
+        """A data-parallel rank prints what it prefills itself."""
+        told = self._faults.logged_prefill(batch.new_tokens, batch.cached_tokens)
+        if not batch.chunks or told is None:
+            return
         self._log(
-            f"Prefill batch, #new-seq: {len(batch.chunks)}, #new-token: {new}, #cached-token: {cached}, "
+            f"Prefill batch, #new-seq: {len(batch.chunks)}, #new-token: {told[0]}, #cached-token: {told[1]}, "
             f"token usage: {gauges.usage:.2f}, #running-req: {gauges.running - len(batch.chunks)}, "
             f"#queue-req: {gauges.queued}, #pending-token: {pending}, cuda graph: False, "
-            f"input throughput (token/s): {rate:.2f}"
+            f"input throughput (token/s): {rate:.2f}",
+            rank,
         )
 
     def decode(self, gauges: Callable[[], Gauges], tokens: int, verified: int, drafted: int, now: float) -> None:
@@ -153,7 +169,8 @@ class Tally:
         self._log(
             f"Decode batch, #running-req: {state.running}, #token: {state.used_tokens}, "
             f"token usage: {state.usage:.2f}, {speculation}cuda graph: {state.cuda_graph}, "
-            f"gen throughput (token/s): {rate:.2f}, #queue-req: {state.queued}"
+            f"gen throughput (token/s): {rate:.2f}, #queue-req: {state.queued}",
+            0,
         )
 
     def retracted(self, requests: Sequence[Request], before: float, after: float) -> None:
@@ -165,7 +182,8 @@ class Tally:
         self._log(
             f"KV cache pool is full. Retract requests. #retracted_reqs: {len(requests)}, "
             f"#new_tokens_gained: {sum(request.length for request in requests)}, "
-            f"#new_token_ratio: {before:.4f} -> {after:.4f}"
+            f"#new_token_ratio: {before:.4f} -> {after:.4f}",
+            requests[0].rank,
         )
 
     def idle(self, gauges: Gauges, now: float) -> None:
@@ -176,12 +194,15 @@ class Tally:
     def flushed(self, done: bool, gauges: Gauges) -> None:
         if done:
             self.accept_length = self.accept_rate = 0.0
-            self._log("Cache flushed successfully!")
-        else:
-            self._log(
-                "Cache not flushed because there are pending requests. "
-                f"#queue-req: {gauges.queued}, #running-req: {gauges.running}"
-            )
+        for rank in range(self._faults.dp_ranks):
+            if done and self._faults.rank_flushes(rank):
+                self._log("Cache flushed successfully!", rank)
+            else:
+                self._log(
+                    "Cache not flushed because there are pending requests. "
+                    f"#queue-req: {gauges.queued}, #running-req: {gauges.running}",
+                    rank,
+                )
 
     def finished(self, request: Request) -> None:
         """Everything that moves only now. Health checks are no requests of a client."""
@@ -198,7 +219,7 @@ class Tally:
         self.count("generation", request.output, stream)
         self.count("requests", 1, stream)
         self.count("cached", request.cached_device, "device")
-        self.count("cached", request.cached_host, "host")
+        self.count("cached", request.cached_host, self._faults.lower_tier)
         self.ttft[stream].add((request.first_token_at - request.arrival) * self._wall)
         self.e2e[stream].add((request.finished_at - request.arrival) * self._wall)
         self.prompt_lengths.add(len(request.prompt))

@@ -9,8 +9,10 @@ import pytest
 from by_hand import CONTEXT, Row, Start, counted_alike, hand, table, until
 
 from raybench.engines.contract import RequestShape
-from raybench.protocol.checks import Evidence, ServerView, check_lengths
+from raybench.protocol.answers import check_lengths
+from raybench.protocol.checks import Evidence, ServerView
 from raybench.scenario.plan import Point
+from raybench.scenario.schema import Guards
 
 pytestmark = pytest.mark.engine
 
@@ -105,7 +107,7 @@ def test_an_answer_clipped_at_the_context_is_caught_by_its_length(
     rows = ask(start, engine, shape(route, input_tokens=CONTEXT - 96, output_tokens=asked), seed=400)
     assert (rows[0]["outcome"], rows[0]["finish_reason"]) == ("ok", "length"), rows
     assert 0 < rows[0]["output_tokens"] <= 96
-    [finding] = check_lengths(evidence(rows))
+    [finding] = check_lengths(evidence(rows), Guards())
     assert (finding.code, finding.severity) == ("output_length_differs", "void")
 
 

@@ -18,7 +18,7 @@ from raybench.records.rundir import RunDirectory, read_json
 
 pytestmark = pytest.mark.engine
 
-COLD = {"requests": 0.0, "counters": 0.0}
+COLD = {"requests": 0.0, "counters": 0.0, "log": None}
 
 
 def one_point(name: str, server: Server, workload: dict[str, Any], **sections: dict[str, Any]) -> dict[str, Any]:
@@ -73,11 +73,15 @@ def test_the_main_job_is_cold_and_its_records_equal_the_servers_counters(
     assert ready["instance"] is not None
 
 
-def test_text_that_the_server_still_holds_is_caught_by_both_sources(start: Start, tmp_path: Path) -> None:
+def test_o_p5_text_that_the_server_still_holds_is_caught_by_all_three_sources(
+    start: Start, tmp_path: Path
+) -> None:
     """O-P3's trap on a real cache: the first run's text stays, the second run's ledger does not know it."""
     server = start("sglang")
     workload = {"input_tokens": 256, "output_tokens": 16, "concurrency": [4], "requests": 12}
-    scenario = product.write_scenario(tmp_path, one_point("warm", server, workload, guards={"flush": False}))
+    arm = {"log": {"path": str(server.log_path)}}
+    content = one_point("warm", server, workload, arm=arm, guards={"flush": False})
+    scenario = product.write_scenario(tmp_path, content)
     first = product.run("run", scenario, folder=tmp_path)
     assert first.exit_code == 0, first.output
     shutil.rmtree(tmp_path / "runs")
@@ -88,9 +92,9 @@ def test_text_that_the_server_still_holds_is_caught_by_both_sources(start: Start
     warm, cold = product.events(run, "verdict")
     assert (warm["verdict"], cold["verdict"]) == ("retry", "accept")
     sources = [finding["data"]["source"] for finding in warm["findings"] if finding["code"] == "hit_rate_exceeded"]
-    assert sorted(sources) == ["counters", "requests"]
+    assert sorted(sources) == ["counters", "log", "requests"]
     # All but the last token of each prompt was found.
-    assert warm["hit_rates"]["requests"] == warm["hit_rates"]["counters"] == 255 / 256
+    assert set(warm["hit_rates"].values()) == {255 / 256}
     assert max(cold["hit_rates"].values()) <= 0.01
     [point] = product.points(run).values()
     assert (point["verdict"], point["final_attempt"]) == ("accepted", 2)

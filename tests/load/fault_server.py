@@ -17,7 +17,7 @@ from types import TracebackType
 
 @dataclass(frozen=True)
 class Asked:
-    """One request. connection: which one brought it; nth: 1 for the first request of that connection."""
+    """One request. connection: which one brought it, from the address `peer`; nth: 1 for its first request."""
 
     method: str
     path: str
@@ -25,6 +25,7 @@ class Asked:
     body: bytes
     connection: int
     nth: int
+    peer: str
 
     @property
     def json(self) -> dict[str, object]:
@@ -114,9 +115,10 @@ class FaultServer:
         self._tasks.add(task)
         self.connections += 1
         connection, nth = self.connections, 0
+        peer = str(writer.get_extra_info("peername")[0])
         wire = Wire(writer)
         try:
-            while not wire.closed and (asked := await _read(reader, connection, nth + 1)) is not None:
+            while not wire.closed and (asked := await _read(reader, connection, nth + 1, peer)) is not None:
                 nth += 1
                 self.arrivals += 1
                 self.asked.append(asked)
@@ -132,7 +134,7 @@ class FaultServer:
             writer.close()
 
 
-async def _read(reader: asyncio.StreamReader, connection: int, nth: int) -> Asked | None:
+async def _read(reader: asyncio.StreamReader, connection: int, nth: int, peer: str) -> Asked | None:
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
@@ -141,7 +143,7 @@ async def _read(reader: asyncio.StreamReader, connection: int, nth: int) -> Aske
     method, path, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Asked(method, path, headers, body, connection, nth)
+    return Asked(method, path, headers, body, connection, nth, peer)
 
 
 def generate_event(tokens: int, text: str = "x", *, finish: str | None = None, prompt: int = 64) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,8 +116,9 @@ class Fleet:
         slots = dict(zip(self.names, split_slots(concurrency, self.workers), strict=True))
         self.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots, self.recall)
         try:
-            for name, share in slots.items():
-                await self.members[name].arm(replace(whole, slots=share))
+            befores = accumulate(slots.values(), initial=0)
+            for (name, share), before in zip(slots.items(), befores, strict=False):
+                await self.members[name].arm(replace(whole, slots=share, first_route=before))
             start = self.clock.unix_ns()
             runs = [worker.run(self.desk, start, NO_OFFSET) for worker in self.members.values()]
             return list(await asyncio.gather(*runs))

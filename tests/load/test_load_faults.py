@@ -151,10 +151,10 @@ def test_o_s5_an_error_event_in_a_200_fails_the_request(
 def test_o_n2_by_default_no_total_limit_and_an_idle_limit_of_its_own() -> None:
     async def scene() -> None:
         client = PlainClient(order("http://127.0.0.1:9"), AnchoredClock())
-        timeout = client._session.timeout
+        timeout = client._sessions[None].timeout
         assert (timeout.total, timeout.sock_read, timeout.sock_connect, timeout.connect) == (None, 1800, 30, None)
-        assert client._session.connector is not None
-        assert client._session.connector.limit == 0
+        assert client._sessions[None].connector is not None
+        assert client._sessions[None].connector.limit == 0
         await client.close()
 
     run(scene())

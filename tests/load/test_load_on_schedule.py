@@ -65,6 +65,12 @@ def test_each_ticket_is_sent_once_at_or_after_its_time(tmp_path: Path, workers: 
         assert abs(row["scheduled_ns"] - first - int(schedule.due_ns[row["ticket"]])) < MS  # clocks read apart
         assert row["scheduled_ns"] <= row["asked_ns"] <= row["sent_ns"]
         assert row["worker"] == fleet.names[row["ticket"] % workers]
+    for name in fleet.names:
+        health = fleet.part(f"{name}.health").table
+        delays = health["send_delay_ms_max"].drop_null().to_pylist()
+        sends = [row["asked_ns"] - row["scheduled_ns"] for row in rows if row["worker"] == name]
+        assert delays
+        assert 0 <= max(delays) * MS <= max(sends), "how late its requests were begun is in the worker's own rows"
 
 
 def test_coordinated_omission_a_server_that_answers_none_still_gets_all(tmp_path: Path) -> None:

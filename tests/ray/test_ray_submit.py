@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ray
 MACHINE_RECORD = Path("/tmp/ray/ray_current_cluster")
 
 FILES = ["manifest.json", "journal.jsonl", "points.parquet", "requests.parquet", "gpu.parquet"]
-FILES += ["server.parquet", "worker.parquet", "report.md", "report.json", "arms/small/facts.json"]
+FILES += ["server.parquet", "worker.parquet", "report.md", "report.html", "report.json", "arms/small/facts.json"]
 FILES += ["arms/small/gpus.json", "arms/small/engine.log"]
 
 TWO_POINTS = [

@@ -27,9 +27,10 @@ def test_a_preloaded_corpus_is_found_out_and_fresh_text_passes(tmp_path: Path, c
     assert (first["attempt"], first["verdict"]) == (1, "retry")
     # a page of each prompt is always computed anew, so that "all of it" is not quite 1
     assert first["hit_rates"]["requests"] > 0.98
+    assert first["hit_rates"]["log"] == first["hit_rates"]["requests"]
     assert {one["code"] for one in first["findings"] if one["severity"] == "void"} == {"hit_rate_exceeded"}
     assert (second["attempt"], second["verdict"]) == (2, "accept")
-    assert second["hit_rates"]["requests"] == 0.0
+    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0, "log": 0.0}
     row = product.points(run)["small/tiny/c2"]
     assert (row["verdict"], row["final_attempt"], row["attempts"]) == ("accepted", 2, 2)
     # the rejected attempt is kept, and told apart
@@ -50,7 +51,7 @@ def test_a_server_that_always_hits_stops_the_run_and_says_why(tmp_path: Path, cl
 
 def test_a_flush_that_is_always_refused_ends_with_the_last_reply(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
     guards = {"flush_timeout_s": 0.5, "flush_retry_s": 0.1}
-    ended, run = drive(tmp_path, cluster, sim={"faults": {"flush_refused": True}}, guards=guards)
+    ended, run = drive(tmp_path, cluster, sim={"faults": {"flush": "refused"}}, guards=guards)
     assert ended.exit_code == 4, ended.output
     failed = product.events(run, "step")[-1]
     assert (failed["step"], failed["status"]) == ("flush", "failed")

@@ -19,7 +19,8 @@ import pytest
 
 from raybench.analysis.in_flight import in_flight
 from raybench.corpus.tokens import load_corpus
-from raybench.scenario.schema import Corpus, Sim, SimFaults, SyntheticCorpus
+from raybench.scenario.faults import SimFaults
+from raybench.scenario.schema import Corpus, Sim, SyntheticCorpus
 
 Call = Callable[[aiohttp.ClientSession], Awaitable[Any]]
 LIMIT_S = 20.0
@@ -136,7 +137,7 @@ def test_o_l1_the_server_knows_how_many_were_in_flight_and_what_arrived() -> Non
         await asyncio.gather(*(slot() for _ in range(45)))
         return await get(session, "/sim/state")
 
-    with running(Sim(time_compression=10.0, max_running_requests=16)) as url:
+    with running(Sim(max_running_requests=16)) as url:
         state = talk(url, load)
     assert state["in_flight_max"] == 45
     assert state["running_max"] == 16

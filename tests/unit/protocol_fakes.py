@@ -25,6 +25,7 @@ from raybench.engines.contract import (
     FlushReply,
     Gauges,
     Http,
+    LogLine,
     QueueState,
     Reply,
     RequestShape,
@@ -33,12 +34,13 @@ from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult
+from raybench.protocol.fleet import FleetResult, LogReading
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
+from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
@@ -49,6 +51,8 @@ from raybench.scenario.trace import read_traces
 NS_PER_S = 1_000_000_000
 OK = Reply(200, b"ok")
 _SGLANG = ENGINES["sglang"]
+#: What the fake client host is said to carry: far more than any test sends.
+ROOMY = Roofline("host", "wire", 64, 32, 25.0, 10**6, "local ports", 1e9, "node CPU", 0.0, "test", 0, ())
 
 
 class FakeClock:
@@ -129,7 +133,7 @@ class FakeEngine:
         self.log.append("idle")
         return QueueState(0, 0)
 
-    async def flush(self, http: Http, *, timeout_s: float) -> FlushReply:
+    async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         self.log.append("flush")
         reply = self.flush_forever or (self.flush_replies.pop(0) if self.flush_replies else OK)
         if reply.ok:
@@ -149,6 +153,10 @@ class FakeEngine:
         )
 
     async def abort(self, http: Http, rid: str) -> Reply | None:
+        self.log.append(f"abort {rid}")
+        return OK
+
+    def read_log_line(self, line: str) -> LogLine | None:
         return None
 
 
@@ -301,7 +309,7 @@ class FakeFleet:
     async def _store(
         self, name: str, order: Order, rows: Sequence[Mapping[str, object]], *, lost: bool
     ) -> WorkerSummary | None:
-        labels = {"worker": name, "phase": order.phase, **NO_OFFSET.to_metadata()}
+        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **NO_OFFSET.to_metadata()}
         encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
         data = encoder.encode(rows) + (b"" if lost else encoder.close())
         await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
@@ -331,6 +339,16 @@ class FakeHost:
 
     async def clocks(self) -> dict[str, ClockOffset]:
         return {"coordinator": NO_OFFSET}
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        self.log.append(f"watch log {arm_name}")
+        return LogReading(reason="there is no log on this stage")
+
+    async def log_position(self) -> int | None:
+        return None
+
+    async def unwatch_log(self) -> None:
+        self.log.append("unwatch log")
 
     async def unwatch_gpus(self) -> None:
         self.log.append("unwatch")
@@ -377,6 +395,7 @@ class Stage:
         self.run.create()
         write_json(self.run.manifest, {"run_id": "test-run", "scenario": effective(self.scenario)})
         self.host = FakeHost()
+        self.rooflines = {"host": ROOMY}
         self.controls: list[FakeControl] = []
 
     def make_control(self, _endpoint: Endpoint, _admin_key: str | None) -> FakeControl:
@@ -427,6 +446,7 @@ class Stage:
             desk=desk,
             make_control=self.make_control,
             clock=self.clock,
+            rooflines=self.rooflines,
             sleep=self.clock.sleep,
         )
         self.progress = coordinator.progress

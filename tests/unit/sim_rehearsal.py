@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from raybench.scenario.schema import Sim, SimFaults
+from raybench.scenario.faults import SimFaults
+from raybench.scenario.schema import Sim
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload
@@ -26,7 +27,9 @@ def make_engine(
     sim = sim or Sim()
     profile = replace(make_profile(sim), **changes)  # type: ignore[arg-type]
     lines: list[str] = [] if log is None else log
-    return Engine(profile, Faults(faults or sim.faults, preload), seed=sim.seed, log=lines.append)
+    return Engine(
+        profile, Faults(faults or sim.faults, preload), seed=sim.seed, log=lambda line, rank: lines.append(line)
+    )
 
 
 def prompt(seed: int, tokens: int) -> np.ndarray:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from protocol_fakes import scenario
+from test_protocol_client_checks import roofline
 
 import raybench
 from raybench.cli import app, main
+from raybench.records.roofline import store_roofline
 from raybench.scenario.load import effective
 
 ROOT = Path(__file__).parents[2]
@@ -367,3 +369,53 @@ def test_plan_says_how_long_each_open_loop_sends(cli: Cli, tmp_path: Path) -> No
     assert "w ≤ 64 -> 4 trace x1 2 not known sends for 1:00" in lines
     assert "w ≤ 64 -> 4 trace x2 2 not known sends for 0:30" in lines
     assert "r 64 -> 4 0.5 req/s 45 not known sends for 1:30" in lines
+
+
+# The client hosts
+
+
+def test_plan_warns_of_points_above_the_stored_roofline(cli: Cli, tmp_path: Path) -> None:
+    code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 0
+    assert "no roofline is stored; `raybench roofline` measures" in out
+    store_roofline(tmp_path, roofline(host="client-1", streams=20))
+    code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 0
+    assert "client client-1: 20 streams, 40,000 tokens/s" in out
+    assert "warning: small/1k-128/c24: client-1 is to carry 24 streams, 120% of the 20" in out
+    assert "small/1k-128/c4:" not in out
+
+
+def test_plan_holds_the_tokens_of_a_rate_against_the_roofline(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "replay.yaml"
+    path.write_text(REPLAY.replace("[0.5]", "[0.5, 9000]"))
+    (tmp_path / "t.csv").write_text("timestamp_s\n1\n61\n")
+    store_roofline(tmp_path, roofline(host="client-1", streams=20))
+    code, out, _ = cli("plan", path, "--runs-dir", tmp_path)
+    assert code == 0
+    assert "warning: a/r/r9000: client-1 is to carry 36,000 tokens/s, 90% of the 40,000" in out
+    assert out.count("warning: ") == 1, "a trace's rate is not known here, and 0.5 req/s are few"
+
+
+def test_plan_names_a_damaged_roofline(cli: Cli, tmp_path: Path) -> None:
+    store_roofline(tmp_path, roofline(host="client-1")).write_text("{}")
+    code, _, err = cli("plan", ROOT / "scenarios" / "demo.yaml", "--runs-dir", tmp_path)
+    assert code == 2
+    assert "client-1.json: not a roofline of this version of raybench" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--client", "fast"], "no such client; got: fast; allowed: auto or plain"),
+        (["--cluster", ROOT / "clusters" / "two-node.yaml", "--address", "http://h:1"], "name two clusters"),
+        (["--workers", "0"], "--workers"),
+        (["--error-ms", "0"], "--error-ms"),
+    ],
+)
+def test_roofline_refuses_wrong_options_before_anything_is_started(
+    cli: Cli, arguments: list[object], words: str
+) -> None:
+    code, _, err = cli("roofline", *arguments)
+    assert code == 2
+    assert words in err

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.cluster.layout import Layout, Node, lay_out, seat_workers
+from raybench.cluster.layout import Layout, Node, able_nodes, lay_out, seat_workers
 from raybench.errors import EXIT_CLUSTER, ClusterError
 from raybench.scenario.schema import Load, Placement
 
@@ -41,6 +41,16 @@ def test_a_named_target_host_carries_no_load_unless_it_is_alone() -> None:
     layout = chosen([node(1), node(2), gpu], placement)
     assert (clients(layout), layout.target.node_id) == (["id1", "id2"], "id3")
     assert clients(chosen([gpu], placement)) == ["id3"]
+
+
+def test_the_nodes_that_may_carry_load_are_known_without_a_scenario() -> None:
+    host = node(1, resources={"CPU": 1.0, "gpu_host": 1.0})
+    nodes = [node(3), host, node(2)]
+    assert able_nodes(nodes, Placement()) == [host, nodes[2], nodes[0]]
+    assert able_nodes(nodes, Placement(target_resource="gpu_host")) == [nodes[2], nodes[0]]
+    assert able_nodes(nodes, Placement(client_resource="gpu_host")) == [host]
+    assert able_nodes([host], Placement(target_resource="gpu_host")) == [host]
+    assert able_nodes(nodes, Placement(client_resource="none has it")) == []
 
 
 def test_a_target_host_that_is_named_as_a_client_too_may_carry_load() -> None:

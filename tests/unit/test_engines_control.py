@@ -68,6 +68,47 @@ def test_o_p1_a_server_without_flush_is_unsupported_and_one_without_connection_i
     assert (away.accepted, away.unsupported, away.reply.summary) == (False, False, "connection refused")
 
 
+CLEARED = Reply(200, b"Hierarchical cache storage backend cleared.\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/hicache/storage-backend/clear", 1),
+        ("/clear_hicache_storage_backend", 2),  # before 0.5.22
+    ],
+)
+def test_a_storage_tier_is_cleared_after_the_flush_under_the_name_of_the_version(path: str, asked: int) -> None:
+    info = Reply(200, b'{"hicache_storage_backend":"file"}')
+    http = FakeHttp({"POST /flush_cache": Reply(200), "GET /server_info": info, f"POST {path}": CLEARED})
+    flush = run(SGLANG.flush(http, timeout_s=60, storage=True))
+    assert flush.accepted
+    assert flush.note == "storage tier file: HTTP 200 Hierarchical cache storage backend cleared."
+    assert http.asked[:2] == ["POST /flush_cache", "GET /server_info"]
+    assert len(http.asked) == 2 + asked
+
+
+@pytest.mark.parametrize(
+    ("flush", "info"),
+    [
+        (Reply(200), b'{"hicache_storage_backend":null}'),
+        (Reply(400, b"busy"), b'{"hicache_storage_backend":"file"}'),
+    ],
+    ids=["no storage tier", "the flush was refused"],
+)
+def test_a_storage_tier_that_is_not_there_or_not_next_is_left_alone(flush: Reply, info: bytes) -> None:
+    http = FakeHttp({"POST /flush_cache": flush, "GET /server_info": Reply(200, info)})
+    assert run(SGLANG.flush(http, timeout_s=60, storage=True)).accepted == flush.ok
+    assert not [call for call in http.asked if "storage" in call]
+
+
+def test_a_storage_tier_is_left_alone_unless_it_is_asked_for() -> None:
+    info = Reply(200, b'{"hicache_storage_backend":"file"}')
+    http = FakeHttp({"POST /flush_cache": Reply(200), "GET /server_info": info})
+    run(SGLANG.flush(http, timeout_s=60))
+    assert http.asked == ["POST /flush_cache"]
+
+
 def test_a_flush_that_needs_the_admin_key_says_so() -> None:
     flush = run(SGLANG.flush(FakeHttp({"POST /flush_cache": Reply(401, b"{}")}), timeout_s=1))
     assert (flush.accepted, flush.unsupported) == (False, False)

@@ -29,7 +29,7 @@ from raybench.engines.contract import Answer, RequestShape, Route
 from raybench.engines.decoder import StreamDecoder
 from raybench.engines.openai import OpenAIReader
 from raybench.engines.sglang_generate import GenerateReader
-from raybench.engines.skim import SkimmingDecoder
+from raybench.engines.skim import SkimmingDecoder, last_event_end, split_events
 
 ENGINE_OF = {
     SGLANG_23: "sglang",
@@ -209,6 +209,22 @@ def test_several_events_in_a_read_are_skimmed_as_well(read_events: list[object])
     decode(pieces, "generate", skim=True, limit=EVENT_BYTES_MAX)
     # the first read, and the last
     assert len(read_events) <= 4 + 4
+
+
+def test_a_stream_whose_reads_never_end_with_an_event_is_skimmed_as_well(read_events: list[object]) -> None:
+    body = capture(SGLANG_23, "main/37_long_stream_during_flush").body
+    ends = [at + 2 for at in range(len(body)) if body.startswith(b"\n\n", at)]
+    pieces = cut_at(body, [end + 7 for end in ends[:-1]])
+    decode(pieces, "generate", skim=True, limit=EVENT_BYTES_MAX)
+    assert 2 <= len(read_events) <= 4 < len(pieces)
+
+
+@given(st.lists(st.sampled_from([b"\n", b"\n\n", b"data: x", b"\r"])))
+def test_events_are_found_where_the_two_byte_search_finds_them(parts: list[bytes]) -> None:
+    block = b"".join(parts)
+    assert last_event_end(block) == (block.rindex(b"\n\n") + 2 if b"\n\n" in block else 0)
+    *events, _rest = block.split(b"\n\n")
+    assert list(split_events(block)) == [event + b"\n\n" for event in events]
 
 
 def test_a_chat_is_never_skimmed() -> None:

@@ -27,6 +27,7 @@ class Scene:
     unprepared: list[int] = field(default_factory=list)
     stuck: bool = False
     ended: list[int] = field(default_factory=list)
+    late_ns: list[int] = field(default_factory=list)
 
     def monotonic_ns(self) -> int:
         self.ns += round(self.stall_ms * MS)
@@ -55,7 +56,9 @@ class Scene:
     def loop(self, due_ms: Iterable[float], *, first: int = 0, step: int = 1) -> OpenLoop:
         due_ns = np.rint(np.asarray(list(due_ms)) * MS).astype(np.int64)
         tickets = np.arange(first, first + step * len(due_ns), step, dtype=np.int64)
-        return OpenLoop(Sends(tickets, due_ns), self, self.make_bodies, self.exchange, self.sleep)
+        return OpenLoop(
+            Sends(tickets, due_ns), self, self.make_bodies, self.exchange, self.late_ns.append, self.sleep
+        )
 
     def carry_out(self, loop: OpenLoop) -> None:
         loop.prepare()
@@ -69,6 +72,8 @@ def test_each_request_is_sent_at_its_time_and_never_before() -> None:
     assert [ticket for ticket, _, _ in scene.sent] == [1, 4, 7, 10, 13]
     assert [scheduled - START for _, scheduled, _ in scene.sent] == [round(due * MS) for due in due_ms]
     assert all(0 <= when - scheduled <= MS for _, scheduled, when in scene.sent)
+    assert len(scene.late_ns) == len(due_ms)
+    assert all(0 <= late <= MS for late in scene.late_ns)
 
 
 def test_a_busy_worker_sends_up_to_a_timer_s_millisecond_late() -> None:
@@ -84,6 +89,8 @@ def test_a_client_that_cannot_keep_up_sends_all_of_them_late() -> None:
     delays = [when - scheduled for _, scheduled, when in scene.sent]
     assert [scheduled - START for _, scheduled, _ in scene.sent] == [k * MS for k in range(500)]
     assert delays[-1] > 900 * MS, "two of three milliseconds are lost at each of 500 sends"
+    assert all(0 <= late <= delay for late, delay in zip(scene.late_ns, delays, strict=True))
+    assert max(scene.late_ns) > 900 * MS, "the worker's own health says so too"
 
 
 def test_bodies_are_made_before_they_are_due_and_not_all_at_once() -> None:

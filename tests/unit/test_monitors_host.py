@@ -90,14 +90,19 @@ def test_a_row_has_the_columns_of_the_schema_and_the_lag_since_the_row_before() 
 
     health = WorkerHealth("w0", clock, cpu_ns=lambda: cpu_ns[0], sleep=sleep_too_long)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(health.watch())
+        asyncio.run(health.watch(lambda: [0, 120, 0, 480]))
+    health.started(3 * MS)
+    health.started(1 * MS)
     cpu_ns[0] = (clock.now_ns - 5 * S) // 2
     row = health.row(point_id="a/w/c1", attempt=1, in_flight=3, completed=2, output_tokens_seen=99)
     assert list(row) == WORKER.names
     assert row["loop_lag_ms_max"] == 8.0
     assert row["cpu_share"] == pytest.approx(0.5)
+    assert row["send_delay_ms_max"] == 3.0
+    assert (row["unread_streams_share"], row["unread_bytes_max"]) == (0.5, 480)
     assert row["sample_unix_ns"] == clock.unix_ns()
     clock.now_ns += 10 * MS
     after = health.row(point_id="a/w/c1", attempt=1, in_flight=0, completed=5, output_tokens_seen=99)
     assert after["loop_lag_ms_max"] == 0.0
     assert after["cpu_share"] == 0.0
+    assert {after[name] for name in ("send_delay_ms_max", "unread_streams_share", "unread_bytes_max")} == {None}

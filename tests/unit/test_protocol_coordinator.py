@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from protocol_fakes import ONE, TWO, FakeEngine, Stage, first_ids, scenario
+from protocol_fakes import ONE, ROOMY, TWO, FakeEngine, Stage, first_ids, scenario
 
 from raybench.corpus.tokens import load_corpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply
 from raybench.errors import ClusterError
+from raybench.protocol.client_checks import check_rooflines
 from raybench.protocol.coordinator import limits_of
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.protocol.invocation import History, Outcome
+from raybench.records.roofline import Roofline
 from raybench.scenario.schema import Limits, Scenario
 
 
@@ -48,7 +51,7 @@ def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type
     story += ["point_committed", "run_ended"]
     assert [name for name in names if name in story] == story
     assert all(control.closed for control in stage.controls)
-    rows, torn = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    rows, torn, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
     assert (rows.num_rows, torn) == (4, ())
 
 
@@ -58,7 +61,7 @@ def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]
     (begun,) = stage.events("attempt_started")
     assert begun["windows"]["load"]["count"] == 4
     assert begun["windows"]["prewarm"]["count"] == 1
-    rows, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
     starts = rows["window_start"].to_pylist()
     assert (begun["windows"]["load"]["first"], begun["windows"]["load"]["last"]) == (min(starts), max(starts))
 
@@ -84,7 +87,7 @@ def test_o_p3_a_tier_that_survives_the_flush_is_escaped_by_fresh_text(
     assert stage.verdicts() == ["retry", "accept"]
     first, second = stage.events("verdict")
     assert first["hit_rates"]["requests"] == pytest.approx(63 / 64)
-    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0}
+    assert second["hit_rates"] == {"requests": 0.0, "counters": 0.0, "log": None}
     assert stage.commits() == [("arm/load/c2", 2, "accepted")]
     assert len(set(stage.engine.prompts)) == len(stage.engine.prompts) == 10
     assert [event["serial"] for event in stage.events("attempt_started")] == [1, 2]
@@ -294,7 +297,7 @@ def test_o_l2_no_prompt_is_sent_twice_by_any_client_in_any_phase(
     starts = [first_ids(prompt, 64) for prompt in prompts]
     assert all(one[:16] != other[:16] for one, other in itertools.combinations(starts, 2))
     for workload in ("one", "two"):
-        rows, _ = load_requests(stage.run, f"arm/{workload}/c2", 1, history_of(stage.run))
+        rows, _, _ = load_requests(stage.run, f"arm/{workload}/c2", 1, history_of(stage.run))
         assert sorted(rows["worker"].to_pylist()) == ["w000"] * 4 + ["w001"] * 4
         for row in rows.to_pylist():
             sent = stage.corpus.ids[row["window_start"] : row["window_end"]]
@@ -360,7 +363,7 @@ def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(
     )
     stage = on_stage(simulated)
     assert play(stage).exit_code == 0
-    assert stage.host.log == ["launch arm", "watch arm sim", "unwatch", "stop arm"]
+    assert stage.host.log == ["launch arm", "watch arm sim", "watch log arm", "unwatch log", "unwatch", "stop arm"]
 
 
 def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_stage: type[Stage]) -> None:
@@ -378,3 +381,30 @@ def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_st
 def test_numbers_below_one_are_an_engine_s_way_to_say_none() -> None:
     facts = Facts(engine="sglang", max_running_requests=-1, kv_pool_tokens=0, context_tokens=4096)
     assert limits_of(facts) == Limits(context_tokens=4096)
+
+
+# The roofline of the client hosts
+
+
+def test_a_load_above_the_roofline_is_void_and_the_journal_keeps_the_roofline(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario())
+    stage.rooflines = {"host": replace(ROOMY, streams=1)}
+    assert play(stage).void == 1
+    (verdict,) = stage.events("verdict")
+    (found,) = [one for one in verdict["findings"] if one["code"] == "client_saturated"]
+    assert "host carried up to 2 streams" in found["message"]
+    assert found["data"]["streams_share"] == 2.0
+    (begun,) = stage.events("run_started")
+    assert Roofline.of_record(begun["rooflines"]["host"], "journal") == stage.rooflines["host"]
+    # What was judged can be judged again from the run directory alone.
+    _, _, client = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    again = list(check_rooflines(client, stage.rooflines))
+    assert [one.message for one in again] == [found["message"]]
+
+
+def test_without_a_roofline_a_point_is_accepted_with_a_note(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario())
+    stage.rooflines = {}
+    assert play(stage).accepted == 1
+    (verdict,) = stage.events("verdict")
+    assert [(one["code"], one["severity"]) for one in verdict["findings"]] == [("roofline_unknown", "note")]

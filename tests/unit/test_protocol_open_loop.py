@@ -43,13 +43,14 @@ def test_every_worker_is_dealt_its_part_of_one_schedule(tmp_path: Path, engine: 
     assert stage.commits() == [("arm/load/r2", 1, "accepted"), ("arm/load/r0.5", 1, "accepted")]
     orders = [order for order in stage.fleet.orders if order.point_id == "arm/load/r2" and order.phase == "load"]
     assert [order.slots for order in orders] == [0] * workers
+    assert [order.first_route for order in orders] == list(range(workers)), "not all begin with the same address"
     parts = [order.sends for order in orders if order.sends is not None]
     assert len(parts) == workers
     due_ns = np.concatenate([part.due_ns for part in parts])[
         np.argsort(np.concatenate([p.tickets for p in parts]))
     ]
     assert due_ns.tolist() == due_ns_of_rate(Arrivals(seed=3), 2, 7).tolist()
-    rows, _ = load_requests(stage.run, "arm/load/r2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(stage.run, "arm/load/r2", 1, history_of(stage.run))
     assert sorted(rows["ticket"].to_pylist()) == list(range(7))
     assert rows["scheduled_ns"].null_count == 0
 
@@ -70,7 +71,7 @@ def test_each_request_of_a_trace_has_its_own_length(tmp_path: Path, engine: Fake
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, entries)))
     stage = Stage(tmp_path, scenario(TRACE), engine)
     assert play(stage).accepted == 1
-    rows, _ = load_requests(stage.run, "arm/load/x2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(stage.run, "arm/load/x2", 1, history_of(stage.run))
     by_ticket = sorted(rows.to_pylist(), key=lambda row: int(row["ticket"]))
     assert [row["input_tokens_asked"] for row in by_ticket] == [64, 20, 64]
     assert [row["output_tokens_asked"] for row in by_ticket] == [1, 4, 2]

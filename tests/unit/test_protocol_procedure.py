@@ -39,6 +39,7 @@ def test_every_step_of_an_attempt_in_its_order(tmp_path: Path, monkeypatch: pyte
         "counters",
         "load",
         "counters",
+        "idle",  # nobody else is left inside
     ]
     assert stage.steps() == [
         "alive",
@@ -173,3 +174,34 @@ def test_a_failed_step_is_journalled_with_the_engine_s_last_word(
     assert (last["step"], last["status"], last["attempt"]) == ("flush", "failed", 1)
     assert "running requests" in last["error"]
     assert last["seconds"] == pytest.approx(120.0)
+
+
+class Haunted(FakeEngine):
+    """Goes on with what a lost worker had sent, until it is aborted."""
+
+    async def queue(self, http: Http) -> QueueState | None:
+        await super().queue(http)
+        aborted = any(name.startswith("abort") for name in self.log)
+        return QueueState(0 if aborted or "load" not in self.log else 1, 0)
+
+
+def test_what_a_lost_worker_had_is_ended_by_id_before_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Haunted()
+    monkeypatch.setitem(ENGINES, "sglang", engine)
+    stage = Stage(tmp_path, scenario(), engine, lose_in=(1, "w001"))
+    asyncio.run(stage.play())
+    aborted = [name.removeprefix("abort ") for name in engine.log if name.startswith("abort")]
+    assert len(aborted) == len(set(aborted)) == 4
+    assert len({len(rid) for rid in aborted}) == 1
+    (step,) = [event for event in stage.events("step") if event["step"] == "ghosts"]
+    assert (step["given_up"], step["aborted"]) == (4, 4)
+
+
+def test_refused_flushes_are_in_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [Reply(400, b"busy"), Reply(400, b"busy still")]
+    stage = play(scenario(), FakeEngine(flush_replies=refusals), tmp_path, monkeypatch)
+    (step,) = [event for event in stage.events("step") if event["step"] == "flush"]
+    assert step["refusals"] == ["HTTP 400 busy", "HTTP 400 busy still"]
+    assert step["reply"] == "HTTP 200 ok"

@@ -15,8 +15,9 @@ from raybench.engines import ENGINES
 from raybench.protocol.invocation import Outcome
 from raybench.records.rundir import read_json
 from raybench.report.markdown import render
+from raybench.report.sections import sections
 from raybench.report.source import read_source
-from raybench.report.text import ENGLISH
+from raybench.report.text_en import ENGLISH
 from raybench.scenario.schema import Scenario
 
 SLO = "{slo: {ttft_ms_p95: 450}, maximum: 64}"
@@ -195,7 +196,9 @@ def test_the_active_limit_bounds_a_search_that_may_not_exceed_it(on_stage: type[
     assert result(stage) == {"status": "above_maximum", "level": 20, "passes": 20, "fails": None}
     (entry,) = entries(stage)
     assert entry["bounded_by"] == "active limit: concurrency 21 > 20 running requests"
-    assert "Searched up to C=20 only: active limit: concurrency 21" in render(read_source(stage.run), ENGLISH)
+    assert "Searched up to C=20 only: active limit: concurrency 21" in render(
+        "report", sections(read_source(stage.run), ENGLISH)
+    )
 
 
 def test_a_target_that_cannot_hold_the_minimum_is_a_skipped_point_and_a_result(on_stage: type[Stage]) -> None:
@@ -222,7 +225,7 @@ def test_the_report_tells_every_probe_with_its_reason(on_stage: type[Stage]) -> 
     stage = on_stage(searching(SLO, guards=NEXT), linear(hits_at={16}))
     play(stage)
     merge(stage.run)
-    text = render(read_source(stage.run), ENGLISH)
+    text = render("report", sections(read_source(stage.run), ENGLISH))
     section = text[text.index("## Searches") :]
     assert "### load on arm: the highest level with ttft_ms_p95 <= 450" in section
     assert "- C=44; C=48 fails." in section

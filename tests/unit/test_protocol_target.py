@@ -12,7 +12,7 @@ from engine_captures import FakeHttp
 from protocol_fakes import NS_PER_S, FakeClock
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Counters, Reply
+from raybench.engines.contract import Counters, QueueState, Reply
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import ServerView
@@ -49,7 +49,8 @@ class Flushing:
     most_at_once: int = 0
 
     async def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, **_: Any) -> Reply:
-        assert (method, path) == ("POST", "/flush_cache")
+        if (method, path) != ("POST", "/flush_cache"):
+            return Reply(404)
         self.times_ns.append(self.clock.monotonic_ns())
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -117,6 +118,22 @@ def test_one_url_that_is_never_flushed_fails_the_step() -> None:
     with pytest.raises(TargetError, match="connection refused"):
         servers = Flushing(lambda _: FLUSHED, clock), Flushing(lambda _: REFUSED, clock)
         run(target(*servers, clock=clock).flush(GUARDS))
+
+
+def test_o_p1_every_refusal_is_told_with_status_and_body() -> None:
+    clock = FakeClock()
+    refusals: list[str] = []
+    server = Flushing(lambda number: BUSY if number <= 2 else FLUSHED, clock)
+    run(target(server, clock=clock).flush(GUARDS, refusals.append))
+    assert refusals == ["HTTP 400 Flush cache failed."] * 2
+
+
+def test_o_p1_a_server_that_waits_is_given_no_more_than_what_is_left() -> None:
+    clock = FakeClock()
+    http = FakeHttp({"POST /flush_cache": [BUSY] * 3 + [FLUSHED]})
+    run(target(http, clock=clock).flush(GUARDS))
+    asked = [params["timeout"] for call, params, _ in http.calls if call == "POST /flush_cache"]
+    assert asked == ["10", "9", "8", "7"]
 
 
 # O-P2
@@ -277,3 +294,45 @@ def test_without_counters_there_is_nothing_to_await() -> None:
     clock = FakeClock()
     view = run(target(FakeHttp({}), clock=clock).view_after(ServerView(None, None), 4, settle_s=10))
     assert (view.counters, clock.ns) == (None, 5 * NS_PER_S)
+
+
+# What is left inside
+
+
+def test_what_is_inside_is_added_over_the_urls_and_unknown_if_one_cannot_tell() -> None:
+    one, other = FakeHttp({"GET /v1/loads": loads(2, 1)}), FakeHttp({"GET /v1/loads": loads(0, 4)})
+    assert run(target(one, other).inside()) == QueueState(2, 5)
+    assert run(target(one, FakeHttp({})).inside()) is None
+
+
+def test_gauges_that_lag_behind_the_last_answer_are_waited_for() -> None:
+    clock = FakeClock()
+    http = FakeHttp({"GET /v1/loads": [loads(1), loads(1), loads(0)]})
+    assert run(target(http, clock=clock).left_inside(10)) == QueueState(0, 0)
+    assert clock.ns == 5 * NS_PER_S + 2 * NS_PER_S // 5
+    assert run(target(FakeHttp({"GET /v1/loads": loads(1)})).left_inside(1)) == QueueState(1, 0)
+
+
+RIDS = ["rb-00001-l-00000000", "rb-00001-l-00000003"]
+
+
+def test_ghosts_that_end_by_themselves_are_not_aborted() -> None:
+    http = FakeHttp({"GET /v1/loads": [loads(2), loads(0)]})
+    assert run(target(http).end_ghosts(RIDS, grace_s=5)) == 0
+    assert "POST /abort_request" not in http.asked
+
+
+def test_ghosts_that_go_on_are_aborted_by_their_ids_on_every_url_after_a_while() -> None:
+    clock = FakeClock()
+    replies = {"GET /v1/loads": loads(1), "POST /abort_request": Reply(200)}
+    servers = [FakeHttp(replies), FakeHttp(replies)]
+    assert run(target(*servers, clock=clock).end_ghosts(RIDS, grace_s=5)) == 2
+    assert clock.ns == (5 + 5) * NS_PER_S
+    for http in servers:
+        bodies = [body for call, _, body in http.calls if call == "POST /abort_request"]
+        assert bodies == [{"rid": rid, "abort_all": False} for rid in RIDS]
+
+
+def test_an_engine_without_an_abort_is_left_to_end_its_ghosts() -> None:
+    vllm = FakeHttp({"GET /metrics": Reply(200, b"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n")})
+    assert run(target(vllm, engine="vllm").end_ghosts(RIDS, grace_s=1)) == 0

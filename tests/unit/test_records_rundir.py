@@ -45,6 +45,16 @@ def test_points_attempts_and_parts_are_listed_in_order(run: RunDirectory) -> Non
     assert run.parts_of(POINT, 1) == [second, run.part(POINT, 1, "w1")]
 
 
+def test_a_log_that_is_read_again_after_a_resume_has_a_part_of_its_own(run: RunDirectory) -> None:
+    first = touch(run.server_log_part("a", run.next_log_session()))
+    second = touch(run.server_log_part("a", run.next_log_session()))
+    assert run.relative(first) == "parts/server_log/a.arrows"
+    assert run.relative(second) == "parts/server_log/a~2.arrows"
+    touch(run.part("server_log/w/c1", 1, "w0"))
+    assert run.points() == ["server_log/w/c1"]
+    assert run.server_log_parts() == [first, second]
+
+
 def test_arms_called_gpu_and_server_do_not_mix_with_the_monitors_parts(run: RunDirectory) -> None:
     touch(run.part("gpu/h.arrows/c1", 1, "w0"))
     touch(run.part("server/w/c1", 1, "w0"))

@@ -11,8 +11,8 @@ from synthetic_run import LOST, NOT_COLD, SKIP, SyntheticRun, planned, whole_run
 from raybench.analysis.merge import merge
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
-from raybench.report.tables import points_rows
-from raybench.report.text import ENGLISH
+from raybench.report.source import points_rows
+from raybench.report.text_en import ENGLISH
 from raybench.report.write import write_report
 
 
@@ -57,7 +57,8 @@ def test_numbers_of_a_void_point_are_struck_through_and_in_no_summary(report: st
     assert row == f"| 2 | tp8 | ~~2,048~~ | ~~22.0~~ | ~~400 ms~~ | ~~60.0 ms~~ | ~~2~~ | void: {LOST} |"
     summary = section(report, "Summary")
     assert "5 points: 2 accepted, 1 void, 1 skipped, 1 not measured." in summary
-    assert "tp8" not in summary
+    assert "ahead" not in summary
+    assert "valid numbers from tp2pp4 only, none from tp8" in summary
 
 
 def test_lost_requests_stay_in_n(report: str) -> None:
@@ -72,7 +73,8 @@ def test_a_queueing_point_is_marked_and_the_mark_is_explained(report: str) -> No
 def test_a_skipped_point_is_a_row_with_its_reason(report: str) -> None:
     boundary = line_of(section(report, "Context boundary"), "512k", "tp8")
     assert boundary == f"| 512k | tp8 | — | — | — | C=1 skipped: {SKIP} |"
-    assert f"tp8/512k/c1: skipped: {SKIP}" in section(report, "Points without a valid number")
+    invalid = section(report, "Points without a valid number")
+    assert line_of(invalid, "tp8/512k/c1", "skipped") == f"| tp8/512k/c1 | skipped | {SKIP} |"
     assert "skipped" in line_of(section(report, "Appendix B: all points"), "512k", "1", "tp8")
 
 
@@ -84,7 +86,7 @@ def test_a_point_that_was_not_measured_is_a_row(report: str) -> None:
 def test_rejected_attempts_are_told_with_hit_rates_and_windows(report: str) -> None:
     protocol = section(report, "Protocol as executed")
     row = line_of(protocol, "tp2pp4/1k/c4", "1")
-    assert row == f"| tp2pp4/1k/c4 | 1 | retry | 0.9998 | 0.9998 | 100 .. 150 (4) | {NOT_COLD} |"
+    assert row == f"| tp2pp4/1k/c4 | 1 | retry | requests 0.9998, counters 0.9998 | 100 .. 150 (4) | {NOT_COLD} |"
     assert "4 attempts for 3 measured points; 2 rejected." in protocol
 
 
@@ -94,7 +96,7 @@ def test_an_attempt_that_was_cut_off_is_told_as_interrupted(tmp_path: Path) -> N
     made.event(1.0, "attempt_started", point_id="a/w/c2", attempt=1, serial=1, windows={})
     killed = made.done()
     merge(killed)
-    text = write_report(killed).read_text(encoding="utf-8")
+    text = write_report(killed).markdown.read_text(encoding="utf-8")
     row = line_of(section(text, "Protocol as executed"), "a/w/c2", "1")
     assert row.endswith("| interrupted before its verdict |")
     assert ENGLISH.nothing_valid in section(text, "Summary")
@@ -106,7 +108,7 @@ def test_active_limits_say_what_bounds_them(report: str) -> None:
 
 
 def test_facts_stand_side_by_side_and_unknown_ones_are_dashes(report: str) -> None:
-    environment = section(report, "Environment")
+    environment = section(report, "Environment and configuration")
     assert line_of(environment, "Prefix cache") == "| Prefix cache | no | — |"
     gpus = "| GPUs | 2 x Example GPU (80.0 GiB), driver 580.1 | not available (library not found) |"
     assert line_of(environment, "GPUs") == gpus
@@ -128,7 +130,7 @@ def test_windows_of_every_attempt_are_in_appendix_a(report: str) -> None:
 def test_the_report_names_the_percentile_method_the_torn_part_and_the_inputs(report: str) -> None:
     assert "P95 is the maximum for n < 20" in section(report, "Notes")
     assert "parts/gpu/gpu-host.arrows: file not closed" in section(report, "Warnings")
-    assert line_of(section(report, "Inputs (sha256)"), "corpus") == f"| corpus | {'cd' * 32} |"
+    assert line_of(section(report, "Ledger (sha256)"), "corpus") == f"| corpus | {'cd' * 32} |"
 
 
 def test_every_table_has_rows_of_one_width(report: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.limits import (
     SIM_LIMITS,
     active_limit,
@@ -13,7 +14,7 @@ from raybench.scenario.limits import (
     sim_limits,
     structural_skip,
 )
-from raybench.scenario.schema import Arm, Limits, Sim, SimFaults, Workload
+from raybench.scenario.schema import Arm, Limits, Sim, Workload
 
 K = 1024
 #: The rows of the first seed's table of active limits: input, output, TP2PP4, TP8+EAGLE3+AR (None: skipped).
@@ -167,7 +168,7 @@ def test_a_simulated_arm_has_its_profile_s_limits_with_the_scenario_s_changes() 
     )
     assert sim_limits(Sim(profile="tp2pp4")) == SIM_LIMITS["tp2pp4"]
     real = Arm(url="http://host:30000", limits=Limits(context_tokens=5))
-    assert declared_limits(real) == Limits(context_tokens=5)
+    assert declared_limits(real) == Limits(context_tokens=5, reserved_context_tokens=2)
 
 
 @given(

@@ -386,3 +386,58 @@ def test_the_sha256_follows_the_meaning_not_the_layout() -> None:
     other = changed("[1, 8]", "[1, 9]")
     assert scenario_sha256(parse_scenario(other, "s.yaml")) != sha256
     assert len(sha256) == 64
+
+
+# More addresses to send from and to
+
+
+def test_addresses_to_send_from_are_ip_addresses_listed_once() -> None:
+    lists = [("[eth0]", "not an IP address"), ("[127.0.0.1, 127.0.0.1]", "listed twice")]
+    for value, words in lists:
+        problem = problem_of(SCENARIO + f"load: {{source_addresses: {value}}}\n")
+        assert problem.path.startswith("load.source_addresses")
+        assert words in str(problem)
+    loaded = parse_scenario(SCENARIO + "load: {source_addresses: [127.0.0.2, 'fd00::1']}\n", "s.yaml")
+    assert loaded.load.source_addresses == ["127.0.0.2", "fd00::1"]
+
+
+@pytest.mark.parametrize(
+    ("urls", "words"),
+    [
+        ('["http://host:30000"]', "listed already"),
+        ('["http://b:1", "http://b:1"]', "listed already"),
+        ('["https://b:1"]', "cannot be mixed"),
+    ],
+)
+def test_further_addresses_of_an_engine_are_others_of_the_same_kind(urls: str, words: str) -> None:
+    old = '{url: "http://host:30000"}'
+    problem = problem_of(changed(old, f'{{url: "http://host:30000", load_urls: {urls}}}'))
+    assert problem.path.startswith("arms.mine.load_urls")
+    assert words in str(problem)
+
+
+def test_a_simulated_engine_has_one_address() -> None:
+    problem = problem_of(changed('{url: "http://host:30000"}', '{sim: {}, load_urls: ["http://b:1"]}'))
+    assert problem.path == "arms.mine.load_urls"
+
+
+def test_the_log_of_an_arm_is_an_absolute_path() -> None:
+    url = 'url: "http://host:30000"'
+    read = parse_scenario(changed(url, f"{url}, log: {{path: /var/log/engine.log}}"), "s.yaml")
+    log = read.arms["mine"].log
+    assert log is not None
+    assert log.path == "/var/log/engine.log"
+    problem = problem_of(changed(url, f"{url}, log: {{path: logs/engine.log}}"))
+    assert (problem.path, problem.allowed) == ("arms.mine.log.path", "an absolute path on the target's host")
+
+
+@pytest.mark.parametrize(
+    ("arm", "message"),
+    [
+        ('engine: vllm, url: "http://host:30000"', "only SGLang's log tells cached tokens, not that of vllm"),
+        ("sim: {}", "the simulated engine's log is known already: leave `log` out"),
+    ],
+)
+def test_a_log_that_tells_nothing_or_is_known_is_refused(arm: str, message: str) -> None:
+    problem = problem_of(changed('url: "http://host:30000"', f"{arm}, log: {{path: /engine.log}}"))
+    assert (problem.path, problem.message) == ("arms.mine.log", message)

@@ -4,13 +4,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sim_rehearsal import answer, ask, make_engine, prompt
+from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
 
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
-from raybench.scenario.schema import SimFaults
+from raybench.scenario.faults import SimFaults
+from raybench.scenario.schema import Sim
+from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload, load_preload
+from raybench.sim.profiles import make_profile
 
 CORPUS = prompt(7, 20_000)
 
@@ -61,7 +64,7 @@ def test_a_refusal_while_busy_is_none_of_the_promised_ones() -> None:
 
 
 def test_flush_refused_never_flushes() -> None:
-    engine = make_engine(faults=SimFaults(flush_refused=True))
+    engine = make_engine(faults=SimFaults(flush="refused"))
     assert not any(engine.flush(float(at)) for at in range(1, 20))
 
 
@@ -107,6 +110,54 @@ def test_a_preload_that_cannot_be_is_refused(tmp_path: Path) -> None:
         load_preload(json.dumps({"corpus": {"synthetic": {}}, "window": 1}))
     with pytest.raises(ConfigError):
         load_preload(json.dumps({"corpus": {"path": "none.npy"}, "base": str(tmp_path)}))
+
+
+def test_each_third_request_brings_one_of_another_client() -> None:
+    faults = Faults(SimFaults(foreign_every=3, foreign_output_tokens=5))
+    told = []
+    for _ in range(6):
+        faults.arrives()
+        told.append(faults.foreign_due())
+    assert told == [0, 0, 5, 0, 0, 5]
+
+
+@pytest.mark.parametrize(("hidden", "names"), [(False, 1), (True, 0)])
+def test_a_restart_comes_once_and_may_hide(hidden: bool, names: int) -> None:
+    faults = Faults(SimFaults(restart_after=2, restart_hidden=hidden))
+    told = []
+    for _ in range(4):
+        faults.arrives()
+        told.append(faults.restarts_now())
+    assert (told, faults.restarts) == ([False, True, False, False], names)
+
+
+def test_of_so_many_answers_one_meets_its_fate() -> None:
+    faults = Faults(SimFaults(answer="cut", answer_every=3))
+    assert [faults.fate() for _ in range(6)] == [None, None, "cut", None, None, "cut"]
+
+
+def test_data_parallel_ranks_log_their_own_batches_and_flushes() -> None:
+    lines: list[tuple[str, int]] = []
+    sim = Sim(faults=SimFaults(dp_ranks=2, flush="first_rank"))
+    engine = Engine(make_profile(sim), Faults(sim.faults), log=lambda line, rank: lines.append((line, rank)))
+    closed_loop(engine, [ask(f"r{number}", prompt(number, 64)) for number in range(4)], 4)
+    prefill = [rank for line, rank in lines if line.startswith("Prefill batch") and "#new-token: 128" in line]
+    assert prefill == [0, 1]
+    lines.clear()
+    assert engine.flush(engine.now + 1.0)
+    assert [(line[:13], rank) for line, rank in lines] == [("Cache flushed", 0), ("Cache not flu", 1)]
+
+
+def test_tokens_that_a_retracted_request_finds_again_are_kept_apart() -> None:
+    engine = make_engine(Sim(kv_pool_tokens=1024), host_tier_ratio=3.0)
+    requests = [ask(f"r{number}", prompt(number, 128), 128, ignore_eos=False) for number in range(16)]
+    closed_loop(engine, requests, 6)
+    retracted = [request for request in requests if request.retractions]
+    assert retracted
+    assert all(request.cached == 0 for request in requests)
+    assert any(request.found_again for request in retracted)
+    told = Faults(SimFaults(cached_tokens="with_retractions"))
+    assert [told.told_cached(request) for request in requests] == [request.found_again for request in requests]
 
 
 def test_a_pace_spread_makes_requests_of_one_length_differ_by_so_much() -> None:

@@ -30,7 +30,7 @@ def stream(sim: Sim | None = None, output: int = 8, begin: bool = False, **field
     """A whole `/generate` stream of the simulated engine; `begin` renders only what is new."""
     engine = make_engine(sim)
     clock = VirtualClock(1.0)
-    wire = GenerateWire(engine.ring, clock, drafts=4)
+    wire = GenerateWire(engine.ring, clock, engine.faults, drafts=4)
     request = ask("rid-1", prompt(1, 100), output, **fields)
     engine.submit(request, 0.0)
     data, shown = b"", 0
@@ -56,14 +56,14 @@ def test_each_event_of_a_stream_has_the_keys_of_the_real_engine_in_their_order()
 
 def test_the_plain_answer_has_the_keys_of_the_real_engine_in_their_order() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
     ours = orjson.loads(wire.body(answer(engine, ask("rid-1", prompt(1, 100), 8, stream=False))))
     assert kinds(ours) == kinds(orjson.loads(main("13_generate_plain_ids")))
 
 
 def test_a_hit_is_given_by_tier_as_the_real_engine_gives_it() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
     answer(engine, ask("cold", prompt(1, 100)))
     warm = answer(engine, ask("warm", prompt(1, 100)))
     ours = orjson.loads(wire.body(warm))["meta_info"]
@@ -96,7 +96,7 @@ def test_events_are_cumulative_or_hold_only_what_is_new() -> None:
 
 def test_an_abort_ends_the_stream_as_in_the_real_engine() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
     request = ask("rid-1", prompt(1, 100), 50)
     engine.submit(request, 0.0)
     engine.advance(0.05)
@@ -109,7 +109,7 @@ def test_an_abort_ends_the_stream_as_in_the_real_engine() -> None:
 
 def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
     request = ask("rid-1", prompt(1, 100), 50)
     engine.submit(request, 0.0)
     engine.abort("rid-1", 0.0)
@@ -122,7 +122,9 @@ def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None
 
 def test_reported_times_are_wall_times() -> None:
     engine = make_engine(Sim(profile="tp2pp4"))
-    wire = GenerateWire(engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), drafts=0)
+    wire = GenerateWire(
+        engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), engine.faults, drafts=0
+    )
     request = ask("rid-1", prompt(1, 16_384), 11)
     engine.submit(request, 100.0)
     while (end := engine.next_time) is not None:
@@ -138,7 +140,7 @@ def openai(kind: str, data: dict, **capture: str) -> tuple[bytes, OpenAIWire]:
     read = read_chat if kind == "chat" else read_completion
     asked = read(orjson.dumps(data), PROFILE)
     engine = make_engine()
-    wire = OpenAIWire(kind, asked, engine.ring, 1_796_056_626)
+    wire = OpenAIWire(kind, asked, engine.ring, engine.faults, 1_796_056_626)
     engine.submit(asked.request, 0.0)
     chunks, shown = b"", 0
     while (end := engine.next_time) is not None:

@@ -36,7 +36,7 @@ ROOMS = (
     "sim",
     "cli",
 )
-CLI_FILES = ("__main__", "cli", "driver", "submission")
+CLI_FILES = ("__main__", "cli", "driver", "reading", "submission")
 #: Any room may import these.
 FREE = ("raybench", "raybench.errors")
 
@@ -47,11 +47,14 @@ OWNERS: dict[str, frozenset[str]] = {
     "pynvml": frozenset({"monitors"}),
     "pyarrow": frozenset({"records", "analysis", "report", "corpus", "protocol"}),
     "numpy": frozenset({"corpus", "records", "load", "analysis", "protocol", "report", "sim"}),
-    "pydantic": frozenset({"scenario", "cluster", "sim", "cli"}),
+    "pydantic": frozenset({"scenario", "cluster", "report", "sim", "cli"}),
     "pydantic_core": frozenset({"scenario"}),
     "yaml": frozenset({"scenario"}),
+    "duckdb": frozenset({"report"}),
     "typer": frozenset({"cli"}),
     "rich": frozenset({"cli", "report"}),
+    "jinja2": frozenset({"report"}),
+    "markupsafe": frozenset({"report"}),
     "orjson": frozenset({"corpus", "engines", "sim"}),
     "prometheus_client": frozenset({"engines"}),
     "tokenizers": frozenset({"corpus"}),
@@ -59,7 +62,7 @@ OWNERS: dict[str, frozenset[str]] = {
     "uvloop": frozenset({"load", "cluster", "sim"}),
 }
 #: In the room protocol only these may know Arrow.
-PROTOCOL_WITH_ARROW = {"checks", "evidence", "schedule_checks"}
+PROTOCOL_WITH_ARROW = {"answers", "checks", "client_checks", "evidence", "hits", "schedule_checks"}
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450

@@ -1,0 +1,89 @@
+"""An arm beside numbers that somebody else published: orders of magnitude, and no verdict. Pure.
+
+Other hardware, another version, unknown settings: nothing here says better or worse. Points of the same
+workload and level stand beside each other, and so do the two best points of a workload, since published
+tables rarely have our levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raybench.analysis.comparison import key_of
+from raybench.analysis.difference import advantage, leader, value_of
+from raybench.analysis.points import has_numbers
+
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One metric of two points. factor: how many times the value that is ahead is better, 1 or more.
+
+    ahead: `run`, `baseline`, or None where the two are equal. best: whether these are the two sides' best
+    points, whatever their levels. shapes_differ: the prompts or answers are not of one length.
+    """
+
+    workload: str
+    level_run: str
+    level_baseline: str
+    metric: str
+    run: float
+    baseline: float
+    factor: float | None
+    ahead: str | None
+    best: bool
+    shapes_differ: bool
+
+
+def beside(run: Sequence[Point], baseline: Sequence[Point], metrics: Sequence[str]) -> list[Beside]:
+    """By workload in the order of the baseline: equal levels first, then the best points where the run lacks
+    the level of the baseline's best."""
+    found: list[Beside] = []
+    ours = [point for point in run if has_numbers(point)]
+    for workload in dict.fromkeys(point["workload"] for point in baseline):
+        own = [point for point in ours if point["workload"] == workload]
+        theirs = [point for point in baseline if point["workload"] == workload and has_numbers(point)]
+        for their in theirs:
+            for our in own:
+                if key_of(our) == key_of(their):
+                    found += _metrics(our, their, metrics, best=False)
+        best_run, best_baseline = _best(own), _best(theirs)
+        if best_run and best_baseline and key_of(best_baseline) not in map(key_of, own):
+            found += _metrics(best_run, best_baseline, metrics, best=True)
+    return found
+
+
+def _best(points: Sequence[Point]) -> Point | None:
+    """The point of the highest output throughput; of the highest input throughput with one output token."""
+    for metric in ("output_tokens_per_s", "input_tokens_per_s"):
+        known = [point for point in points if value_of(point, metric) is not None]
+        if known:
+            return max(known, key=lambda point: float(point[metric]))
+    return None
+
+
+def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) -> Iterator[Beside]:
+    for metric in metrics:
+        run, baseline = value_of(our, metric), value_of(their, metric)
+        if run is None or baseline is None:
+            continue
+        who = leader(metric, run, baseline, floor_percent=0)
+        yield Beside(
+            workload=our["workload"],
+            level_run=key_of(our)[1],
+            level_baseline=key_of(their)[1],
+            metric=metric,
+            run=run,
+            baseline=baseline,
+            factor=advantage(metric, run, baseline) if who < 0 else advantage(metric, baseline, run),
+            ahead={-1: "run", 0: None, 1: "baseline"}[who],
+            best=best,
+            shapes_differ=_shape(our) != _shape(their),
+        )
+
+
+def _shape(point: Point) -> tuple[int | None, int | None]:
+    return point["input_tokens"], point["output_tokens"]

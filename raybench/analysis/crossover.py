@@ -1,0 +1,78 @@
+"""Where one arm overtakes another as the concurrency rises: an interval between measured levels. Pure.
+
+A measurement at C=1 and one at C=8 with different leaders say that the lead changed hands somewhere in
+(1, 8]; they do not say where. No point inside is made up by drawing a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, leader
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """`to_arm` overtakes `from_arm` in `metric` above concurrency `above`, and is ahead at `at`.
+
+    tied: measured levels between the two without a clear difference.
+    advantage_before, advantage_after: how many times the arm ahead is better at `above` and at `at`.
+    """
+
+    workload: str
+    metric: str
+    from_arm: str
+    to_arm: str
+    above: int
+    at: int
+    tied: tuple[int, ...]
+    advantage_before: float | None
+    advantage_after: float | None
+
+
+#: By concurrency, one arm's value of a metric.
+Series = Mapping[int, float]
+
+
+def leaders(metric: str, a: Series, b: Series, floor_percent: float) -> dict[int, int]:
+    """By level that both measured, in order: -1 where A is clearly ahead, +1 where B is, 0 where neither."""
+    return {level: leader(metric, a[level], b[level], floor_percent) for level in sorted(a.keys() & b.keys())}
+
+
+def crossovers(
+    workload: str,
+    metric: str,
+    arms: tuple[str, str],
+    series: tuple[Series, Series],
+    floor_percent: float = NOISE_FLOOR_PERCENT,
+) -> list[Crossover]:
+    """Every change of the lead, in order of the levels. Empty where one arm stays ahead, or neither is."""
+    a, b = series
+    ahead = leaders(metric, a, b, floor_percent)
+    clear = [level for level, who in ahead.items() if who]
+    found = []
+    for above, at in pairwise(clear):
+        if ahead[above] == ahead[at]:
+            continue
+        b_takes_over = ahead[at] > 0
+        found.append(
+            Crossover(
+                workload=workload,
+                metric=metric,
+                from_arm=arms[0] if b_takes_over else arms[1],
+                to_arm=arms[1] if b_takes_over else arms[0],
+                above=above,
+                at=at,
+                tied=tuple(level for level in ahead if above < level < at),
+                advantage_before=_advantage(metric, series, above, ahead[above]),
+                advantage_after=_advantage(metric, series, at, ahead[at]),
+            )
+        )
+    return found
+
+
+def _advantage(metric: str, series: Sequence[Series], level: int, who: int) -> float | None:
+    first, second = (one[level] for one in series)
+    return advantage(metric, first, second) if who < 0 else advantage(metric, second, first)

@@ -1,0 +1,170 @@
+"""Is one number better than another? Direction, noise floor and the words for what cannot be said. Pure.
+
+The one place that knows for each metric whether more or less is better, and that calls two values different.
+Used by the comparison of runs, the crossovers and the insights. Runs wherever tables are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from raybench.analysis.points import has_numbers
+
+#: Two single runs that differ by no more than this are not called different.
+NOISE_FLOOR_PERCENT = 3.0
+
+
+class Direction(StrEnum):
+    """Which way a metric improves."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+
+    @property
+    def sign(self) -> int:
+        """+1 where a rise is better, -1 where it is worse."""
+        return 1 if self is Direction.HIGHER else -1
+
+
+class Verdict(StrEnum):
+    """What is said of B against A. `flipped` is what is said of A against B."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NO_CLEAR_DIFFERENCE = "no clear difference"
+    NO_BASELINE = "no baseline"  # A has no value
+    NO_VALUE = "no value"  # B has none
+    NOT_KNOWN = "not known"  # neither has one
+    NO_CLAIM = "no claim"  # there is a difference, but the environment drifted
+
+    @property
+    def flipped(self) -> Verdict:
+        return _FLIPPED.get(self, self)
+
+
+#: By who is ahead, as `leader` says.
+_VERDICTS = {-1: Verdict.WORSE, 0: Verdict.NO_CLEAR_DIFFERENCE, 1: Verdict.BETTER}
+
+_FLIPPED = {
+    Verdict.BETTER: Verdict.WORSE,
+    Verdict.WORSE: Verdict.BETTER,
+    Verdict.NO_BASELINE: Verdict.NO_VALUE,
+    Verdict.NO_VALUE: Verdict.NO_BASELINE,
+}
+
+_LATENCIES = ("ttft_ms", "ttft_scheduled_ms", "tpot_ms", "e2e_ms", "chunk_gap_ms")
+_PARTS = ("mean", "p50", "p95", "p99", "max")
+
+#: Every column of points.parquet that can be judged, and which way it improves. A column that is not
+#: here (an accept length, a wall time, a memory peak) describes a run and is neither good nor bad.
+DIRECTIONS: Mapping[str, Direction] = {
+    **dict.fromkeys(
+        (
+            "input_tokens_per_s",
+            "output_tokens_per_s",
+            "decode_tokens_per_s",
+            "requests_per_s",
+            "input_tokens_per_s_steady",
+            "output_tokens_per_s_steady",
+        ),
+        Direction.HIGHER,
+    ),
+    **dict.fromkeys((f"{name}_{part}" for name in _LATENCIES for part in _PARTS), Direction.LOWER),
+    **dict.fromkeys(
+        (
+            "ttft_ms_p95_steady",
+            "tpot_ms_p95_steady",
+            "preemptions",
+            "requests_failed",
+            "failure_share",
+            "failed_output_tokens",
+        ),
+        Direction.LOWER,
+    ),
+}
+
+#: What a comparison shows where nobody asks for more.
+HEADLINE_METRICS = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95", "preemptions")
+
+#: Metrics that say nothing where a request makes one token: such a point proves capacity and prefill.
+_NEEDS_DECODE = ("output_tokens_per_s", "decode_tokens_per_s", "tpot_ms", "chunk_gap_ms")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """B against A in one metric, in the metric's own unit.
+
+    percent: (B - A) / A x 100; None where it is not defined (`from_zero`, or a value that is not known).
+    floor_percent: the noise floor that the verdict was made with. overlap: whether the intervals of A and B
+    overlap, which alone makes the difference not clear; False where either has none.
+    """
+
+    metric: str
+    a: float | None
+    b: float | None
+    percent: float | None
+    verdict: Verdict
+    floor_percent: float
+    overlap: bool = False
+
+    @property
+    def from_zero(self) -> bool:
+        """A is zero and B is not: there is a difference, and no percentage of it."""
+        return self.a == 0 and bool(self.b)
+
+
+def value_of(point: Mapping[str, Any], metric: str) -> float | None:
+    """A point's value of a metric; None where it has no numbers that count, or the metric says nothing."""
+    if not has_numbers(point):
+        return None
+    if point.get("output_tokens") == 1 and metric.startswith(_NEEDS_DECODE):
+        return None
+    return point.get(metric)
+
+
+def is_clear(a: float, b: float, floor_percent: float) -> bool:
+    """Whether two values differ by more than the floor, against the larger of the two in size.
+
+    Against the larger, so that the answer is the same for (a, b) and (b, a), and so that either way of
+    writing the percentage is over the floor.
+    """
+    return abs(b - a) > floor_percent / 100 * max(abs(a), abs(b))
+
+
+def difference(
+    metric: str,
+    a: float | None,
+    b: float | None,
+    floor_percent: float = NOISE_FLOOR_PERCENT,
+    *,
+    overlap: bool = False,
+) -> Difference:
+    """What can be said of B against A. Unknown is never taken for zero (case O-K1)."""
+    percent = None
+    if a is not None and b is not None:
+        percent = (b - a) / abs(a) * 100 if a else 0.0 if not b else None
+        verdict = _VERDICTS[0 if overlap else leader(metric, a, b, floor_percent)]
+    elif a is None and b is None:
+        verdict = Verdict.NOT_KNOWN
+    else:
+        verdict = Verdict.NO_BASELINE if a is None else Verdict.NO_VALUE
+    return Difference(metric, a, b, percent, verdict, floor_percent, overlap)
+
+
+def leader(metric: str, a: float, b: float, floor_percent: float = NOISE_FLOOR_PERCENT) -> int:
+    """-1 where A is clearly ahead, +1 where B is, 0 where there is no clear difference."""
+    if not is_clear(a, b, floor_percent):
+        return 0
+    return 1 if (b - a) * DIRECTIONS[metric].sign > 0 else -1
+
+
+def advantage(metric: str, ahead: float, behind: float) -> float | None:
+    """How many times the better value is better: 3.0 for 49.6 against 16.7 tok/s, and for 10 against 30 ms.
+
+    None where the value to divide by is zero.
+    """
+    top, bottom = (ahead, behind) if DIRECTIONS[metric] is Direction.HIGHER else (behind, ahead)
+    return top / bottom if bottom else None

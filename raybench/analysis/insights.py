@@ -1,0 +1,338 @@
+"""What the points of one or several arms say, as numbers: who leads where, crossovers, saturation. Pure.
+
+For the report: each insight is a frozen record without a sentence, which any language can put in words.
+`insights(points)` takes rows of points.parquet (JSON columns decoded, as `report.source.points_rows` gives
+them), of one run or of several put together, and returns one `Insights`. Points without numbers that count
+(void, skipped, not measured) are in none of them. Only clear differences are told (`analysis/difference.py`).
+
+Concurrency levels are whole numbers; points without one (an open loop) are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from typing import Any
+
+from raybench.analysis.crossover import Crossover, crossovers, leaders
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, is_clear, value_of
+from raybench.analysis.points import has_numbers
+
+Point = Mapping[str, Any]
+
+#: In the order in which a reader asks.
+METRICS = ("output_tokens_per_s", "input_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
+THROUGHPUTS = ("output_tokens_per_s", "input_tokens_per_s")
+
+
+@dataclass(frozen=True)
+class LevelLead:
+    """At one level the value of the arm ahead and that of the other, and how many times it is better.
+
+    advantage is always 1 or more, for throughputs and latencies alike; None against a zero.
+    """
+
+    concurrency: int
+    ahead: float
+    behind: float
+    advantage: float | None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """`arm` is clearly ahead of `other` in `metric` at these levels of a workload.
+
+    everywhere: at every level that both measured (so there is no crossover). levels: in rising order.
+    """
+
+    workload: str
+    metric: str
+    arm: str
+    other: str
+    levels: tuple[LevelLead, ...]
+    everywhere: bool
+
+    @property
+    def smallest(self) -> LevelLead:
+        """The level at which the lead is least, to say "by at least"."""
+        return min(self.levels, key=lambda level: level.advantage or float("inf"))
+
+    @property
+    def largest(self) -> LevelLead:
+        return max(self.levels, key=lambda level: level.advantage or float("inf"))
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Levels at which two arms show no clear difference in a metric."""
+
+    workload: str
+    metric: str
+    arms: tuple[str, str]
+    levels: tuple[int, ...]
+
+
+class Growth(StrEnum):
+    """What a throughput does at the highest levels measured."""
+
+    CLIMBING = "climbing"  # the last step up still gave clearly more
+    PLATEAU = "plateau"  # the last step or steps gave no clear difference
+    FALLING = "falling"  # clearly less than the best level
+
+
+@dataclass(frozen=True)
+class Trend:
+    """Throughput of an arm over the levels of a workload.
+
+    best_at, best: the level of the highest value, and that value. last_at, last: the highest level measured.
+    step_percent: change of the last step (from `before_at` to `last_at`), (last - before) / before x 100.
+    plateau_from: the lowest level from which on no level differs clearly from the last; None but for a plateau.
+    """
+
+    workload: str
+    arm: str
+    metric: str
+    growth: Growth
+    first_at: int
+    first: float
+    best_at: int
+    best: float
+    before_at: int
+    last_at: int
+    last: float
+    step_percent: float | None
+    plateau_from: int | None
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The highest output throughput of a workload over all arms (input throughput with one output token)."""
+
+    workload: str
+    metric: str
+    arm: str
+    concurrency: int
+    value: float
+
+
+@dataclass(frozen=True)
+class QueueingPoint:
+    """A level above the arm's active limit: so many requests wait inside the engine, and TTFT holds the wait."""
+
+    workload: str
+    arm: str
+    concurrency: int
+    active_limit: int | None
+    waiting: int | None
+    ttft_ms_p95: float | None
+
+
+@dataclass(frozen=True)
+class TightestGpu:
+    """The device of an arm with the least free memory under load, and where that was."""
+
+    arm: str
+    host: str
+    gpu_index: int | None
+    gpu_uuid: str
+    headroom_min_bytes: int
+    memory_total_bytes: int | None
+    workload: str
+    concurrency: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """A workload that only `arm` could be measured on; `others`: the arms that skipped or voided all of it."""
+
+    workload: str
+    arm: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Insights:
+    """All of it, each list in the order of the plan. Empty lists where nothing can be said."""
+
+    floor_percent: float
+    peaks: list[Peak]
+    leads: list[Lead]
+    ties: list[Tie]
+    crossovers: list[Crossover]
+    trends: list[Trend]
+    queueing: list[QueueingPoint]
+    tightest: list[TightestGpu]
+    reaches: list[Reach]
+
+
+def insights(points: Sequence[Point], floor_percent: float = NOISE_FLOOR_PERCENT) -> Insights:
+    """Everything that the points say of their arms. Arms and workloads keep the order of the rows."""
+    arms = list(dict.fromkeys(point["arm"] for point in points))
+    valid = [point for point in points if has_numbers(point) and point["concurrency"] is not None]
+    leads: list[Lead] = []
+    ties: list[Tie] = []
+    crossed: list[Crossover] = []
+    trends: list[Trend] = []
+    for workload in dict.fromkeys(point["workload"] for point in points):
+        own = [point for point in valid if point["workload"] == workload]
+        for metric in METRICS:
+            for pair in combinations(arms, 2):
+                series = (_series(own, pair[0], metric), _series(own, pair[1], metric))
+                leads += _leads(workload, metric, pair, series, floor_percent)
+                ties += _ties(workload, metric, pair, series, floor_percent)
+                crossed += crossovers(workload, metric, pair, series, floor_percent)
+        trends += _trends(workload, arms, own, floor_percent)
+    return Insights(
+        floor_percent=floor_percent,
+        peaks=list(_peaks(valid)),
+        leads=leads,
+        ties=ties,
+        crossovers=crossed,
+        trends=trends,
+        queueing=[_queueing(point) for point in valid if point["queueing"]],
+        tightest=list(_tightest(arms, valid)),
+        reaches=list(_reaches(points)),
+    )
+
+
+def _series(points: Iterable[Point], arm: str, metric: str) -> dict[int, float]:
+    """By level, in rising order, the known values of one arm."""
+    known = {p["concurrency"]: value_of(p, metric) for p in points if p["arm"] == arm}
+    return {level: known[level] for level in sorted(known) if known[level] is not None}  # type: ignore[misc]
+
+
+def _leads(
+    workload: str,
+    metric: str,
+    arms: tuple[str, str],
+    series: tuple[Mapping[int, float], Mapping[int, float]],
+    floor_percent: float,
+) -> list[Lead]:
+    ahead = leaders(metric, *series, floor_percent)
+    found = []
+    for who, (first, second) in ((-1, (0, 1)), (1, (1, 0))):
+        levels = tuple(
+            LevelLead(
+                level,
+                series[first][level],
+                series[second][level],
+                advantage(metric, series[first][level], series[second][level]),
+            )
+            for level in ahead
+            if ahead[level] == who
+        )
+        if levels:
+            everywhere = len(levels) == len(ahead)
+            found.append(Lead(workload, metric, arms[first], arms[second], levels, everywhere))
+    return found
+
+
+def _ties(
+    workload: str,
+    metric: str,
+    arms: tuple[str, str],
+    series: tuple[Mapping[int, float], Mapping[int, float]],
+    floor_percent: float,
+) -> list[Tie]:
+    levels = tuple(level for level, who in leaders(metric, *series, floor_percent).items() if not who)
+    return [Tie(workload, metric, arms, levels)] if levels else []
+
+
+def _trends(workload: str, arms: Sequence[str], points: Sequence[Point], floor_percent: float) -> list[Trend]:
+    found = []
+    for metric in THROUGHPUTS:
+        for arm in arms:
+            series = _series(points, arm, metric)
+            if len(series) > 1:
+                found.append(trend(workload, arm, metric, series, floor_percent))
+    return found
+
+
+def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], floor_percent: float) -> Trend:
+    """How a throughput goes over its levels, of which there are at least two."""
+    levels = sorted(series)
+    *_, before_at, last_at = levels
+    last = series[last_at]
+    best_at = max(levels, key=lambda level: series[level])
+    plateau_from = last_at
+    for level in reversed(levels):
+        if is_clear(series[level], last, floor_percent):
+            break
+        plateau_from = level
+    if is_clear(series[best_at], last, floor_percent):
+        growth = Growth.FALLING
+    else:
+        growth = Growth.PLATEAU if plateau_from < last_at else Growth.CLIMBING
+    before = series[before_at]
+    return Trend(
+        workload=workload,
+        arm=arm,
+        metric=metric,
+        growth=growth,
+        first_at=levels[0],
+        first=series[levels[0]],
+        best_at=best_at,
+        best=series[best_at],
+        before_at=before_at,
+        last_at=last_at,
+        last=last,
+        step_percent=(last - before) / before * 100 if before else None,
+        plateau_from=plateau_from if growth is Growth.PLATEAU else None,
+    )
+
+
+def _peaks(valid: Sequence[Point]) -> Iterable[Peak]:
+    for workload in dict.fromkeys(point["workload"] for point in valid):
+        own = [point for point in valid if point["workload"] == workload]
+        metric = "input_tokens_per_s" if own[0]["output_tokens"] == 1 else "output_tokens_per_s"
+        known = [point for point in own if value_of(point, metric) is not None]
+        if known:
+            best = max(known, key=lambda point: point[metric])
+            yield Peak(workload, metric, best["arm"], best["concurrency"], best[metric])
+
+
+def _queueing(point: Point) -> QueueingPoint:
+    limit = point["active_limit"]
+    return QueueingPoint(
+        workload=point["workload"],
+        arm=point["arm"],
+        concurrency=point["concurrency"],
+        active_limit=limit,
+        waiting=None if limit is None else point["concurrency"] - limit,
+        ttft_ms_p95=point["ttft_ms_p95"],
+    )
+
+
+def _tightest(arms: Sequence[str], valid: Sequence[Point]) -> Iterable[TightestGpu]:
+    for arm in arms:
+        seen = [
+            (gpu["headroom_min_bytes"], point, gpu)
+            for point in valid
+            if point["arm"] == arm
+            for gpu in point["gpus"] or ()
+            if gpu["headroom_min_bytes"] is not None
+        ]
+        if seen:
+            headroom, point, gpu = min(seen, key=lambda one: one[0])
+            yield TightestGpu(
+                arm=arm,
+                host=gpu["host"],
+                gpu_index=gpu["gpu_index"],
+                gpu_uuid=gpu["gpu_uuid"],
+                headroom_min_bytes=headroom,
+                memory_total_bytes=gpu["memory_total_bytes"],
+                workload=point["workload"],
+                concurrency=point["concurrency"],
+            )
+
+
+def _reaches(points: Sequence[Point]) -> Iterable[Reach]:
+    for workload in dict.fromkeys(point["workload"] for point in points):
+        own = [point for point in points if point["workload"] == workload]
+        tried = list(dict.fromkeys(point["arm"] for point in own))
+        measured = {point["arm"] for point in own if has_numbers(point)}
+        if len(measured) == 1 and len(tried) > 1:
+            others = tuple(arm for arm in tried if arm not in measured)
+            yield Reach(workload, measured.pop(), others)

@@ -1,0 +1,94 @@
+"""All checks of an attempt, and the decision that follows from their findings. Pure; runs in the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
+from raybench.protocol.checks import (
+    Evidence,
+    check_reached_load,
+    check_workers,
+)
+from raybench.protocol.client_checks import check_rooflines, check_workers_health
+from raybench.protocol.clock_checks import check_clocks
+from raybench.protocol.finding import Finding
+from raybench.protocol.gpu_checks import check_gpu
+from raybench.protocol.hits import check_flush, check_hits, check_log, hit_rates
+from raybench.protocol.schedule_checks import check_growth, check_schedule
+from raybench.protocol.traffic import check_identity, check_idle, check_preemptions, check_traffic
+from raybench.scenario.schema import Guards
+
+Decision = Literal["accept", "retry", "void"]
+
+#: Findings that fresh text can cure: the only ones for which an attempt is repeated on its own.
+CURED_BY_FRESH_TEXT = frozenset({"hit_rate_exceeded", "hit_rate_not_verified", "hit_sources_disagree"})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """accept: the point's numbers count. retry: once more on fresh text. void: they never count."""
+
+    decision: Decision
+    findings: tuple[Finding, ...]
+    hit_rates: Mapping[str, float | None]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [finding.message for finding in self.findings if finding.severity == "void"]
+
+    def as_record(self) -> dict[str, object]:
+        return {
+            "verdict": self.decision,
+            "findings": [asdict(finding) for finding in self.findings],
+            "hit_rates": dict(self.hit_rates),
+        }
+
+
+def judge(evidence: Evidence, guards: Guards, *, attempts_left: int) -> Verdict:
+    """All checks, then the decision."""
+    rates = hit_rates(evidence)
+    findings: tuple[Finding, ...] = (*check_workers(evidence), *check_outcomes(evidence, guards))
+    if not evidence.lost_workers:  # with records missing, nothing more can be said
+        findings += _of_complete_records(evidence, rates, guards)
+    void = {finding.code for finding in findings if finding.severity == "void"}
+    if not void:
+        decision: Decision = "accept"
+    elif void <= CURED_BY_FRESH_TEXT and attempts_left > 0:
+        decision = "retry"
+    else:
+        decision = "void"
+    return Verdict(decision, findings, rates)
+
+
+def void_verdict(code: str, message: str, earlier: Verdict | None) -> Verdict:
+    """A void verdict made of one finding, after those of an earlier attempt where they are the cause."""
+    findings = () if earlier is None else earlier.findings
+    rates: Mapping[str, float | None] = {} if earlier is None else earlier.hit_rates
+    return Verdict("void", (*findings, Finding(code, "void", message)), rates)
+
+
+def _of_complete_records(
+    evidence: Evidence, rates: Mapping[str, float | None], guards: Guards
+) -> tuple[Finding, ...]:
+    return (
+        *check_lengths(evidence, guards),
+        *check_empty(evidence, guards),
+        *check_streaming(evidence, guards),
+        *check_hits(evidence, rates, guards),
+        *check_log(evidence),
+        *check_flush(evidence),
+        *check_idle(evidence),
+        *check_identity(evidence),
+        *check_traffic(evidence, guards),
+        *check_preemptions(evidence),
+        *check_reached_load(evidence, guards),
+        *check_schedule(evidence.requests, guards.late_share_max),
+        *check_growth(evidence.requests),
+        *check_workers_health(evidence.health),
+        *check_rooflines(evidence.client, evidence.rooflines),
+        *check_gpu(evidence.gpu, required=evidence.gpu_required),
+        *check_clocks(evidence.clocks, guards),
+    )

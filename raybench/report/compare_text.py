@@ -1,0 +1,198 @@
+"""A comparison for people: blocks of sentences and tables, drawn on a terminal of 80 columns or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raybench.analysis.comparison import PointComparison
+from raybench.analysis.conditions import Condition
+from raybench.analysis.crossover import Crossover
+from raybench.analysis.difference import Difference, Verdict
+from raybench.report import numbers
+from raybench.report.blocks import Block, Heading, Line, Row, Table
+from raybench.report.compare import Comparison, PairComparison
+from raybench.report.metric_words import change, label, shown, times
+
+#: From this many values on the 95th percentile is not simply the largest of them.
+P95_BELOW_MAXIMUM = 20
+
+_TONES = {Verdict.BETTER: "good", Verdict.WORSE: "bad"}
+
+
+def comparison_blocks(comparison: Comparison) -> Iterator[Block]:
+    """What differs first, then the numbers (case O-K2)."""
+    for pair in comparison.pairs:
+        yield from _pair(pair, comparison)
+    for side, arms in (("A", comparison.unmatched_a), ("B", comparison.unmatched_b)):
+        if arms:
+            yield Line(f"Only in {side}: {', '.join(arms)}.")
+
+
+def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Block]:
+    yield Heading(f"B {pair.arm_b} against A {pair.arm_a}")
+    yield Line(f"A: {_side(pair.runs_a, pair.arm_a)}")
+    yield Line(f"B: {_side(pair.runs_b, pair.arm_b)}")
+    yield from condition_blocks(pair.conditions)
+    yield from _attempts(pair.compared)
+    if pair.uneven:
+        yield Line(f"The repeats of a side differ among themselves: {'; '.join(pair.uneven)}.", "bad")
+    yield Line(floor_line(comparison.floor_percent))
+    yield from point_tables(pair.compared)
+    yield from _nothing(pair.compared)
+    yield from not_compared(pair.points)
+    yield from _crossovers(pair)
+    yield Line(_counts(pair), "bad" if any(point.regressed for point in pair.points) else "")
+    if any(_is_small(point) for point in pair.compared):
+        yield Line(f"n: values of TTFT. With n < {P95_BELOW_MAXIMUM} the P95 is the maximum (marked *).", "dim")
+
+
+def _attempts(points: Sequence[PointComparison]) -> Iterator[Block]:
+    """Points that one side measured at its first attempt and the other at a later one, on other text."""
+    told = [
+        f"{point.workload} {point.level} ({point.attempts[0]} | {point.attempts[1]})"
+        for point in points
+        if None not in point.attempts and point.attempts[0] != point.attempts[1]
+    ]
+    if told:
+        yield Line(f"The attempt that counts is not the same: {', '.join(told)}.")
+
+
+def floor_line(floor_percent: float) -> str:
+    return (
+        f"Noise floor {floor_percent:g} % for single runs; three repeats of a side or more bring their own spread."
+        " Below the floor, or where 95 % intervals overlap, there is no clear difference."
+    )
+
+
+def _side(runs: Sequence[str], arm: str) -> str:
+    repeats = f" and {len(runs) - 1} repeats: {', '.join(runs[1:])}" if len(runs) > 1 else ""
+    return f"{arm} of {runs[0]}{repeats}"
+
+
+def condition_blocks(conditions: Sequence[Condition]) -> Iterator[Block]:
+    """A table of what differs or is told by one side only, then the names that neither side tells."""
+    told = [one for one in conditions if one.a is not None or one.b is not None]
+    silent = [one.name for one in conditions if one.a is None and one.b is None]
+    if told:
+        yield Line("Conditions that differ:")
+        yield Table(("Condition", "A", "B"), [Row((c.name, c.a or "unknown", c.b or "unknown")) for c in told])
+    else:
+        yield Line("No condition is known to differ.")
+    if silent:
+        yield Line(f"Unknown on both sides: {', '.join(silent)}.")
+
+
+def point_tables(points: Sequence[PointComparison]) -> Iterator[Block]:
+    """One table a workload; one for all where each of them has a single level."""
+    workloads = dict.fromkeys(point.workload for point in points)
+    if len(workloads) > 1 and len(workloads) == len(points):
+        yield _table(points, "Workload", [f"{point.workload} {point.level}" for point in points])
+        return
+    for workload in workloads:
+        own = [point for point in points if point.workload == workload]
+        yield Heading(workload, level=3)
+        yield _table(own, "C", [point.level.removeprefix("c") for point in own])
+
+
+def _table(points: Sequence[PointComparison], first: str, names: Sequence[str]) -> Table:
+    repeated = any(max(point.repeats) > 1 for point in points)
+    columns = (first, "Metric", "A", "B", "Change", "B/A", "floor" if repeated else "n", "Verdict")
+    rows = []
+    for point, name in zip(points, names, strict=True):
+        for index, one in enumerate(one for one in point.differences if not is_nothing(one)):
+            cells = (
+                name if index == 0 else "",
+                label(one.metric),
+                _value(point, one, 0),
+                _value(point, one, 1),
+                change(one),
+                times(one.b / one.a) if one.a and one.b is not None else numbers.UNKNOWN,
+                f"{one.floor_percent:.1f} %" if repeated else _n(point) if index == 0 else "",
+                one.verdict.value + (" (overlap)" if one.overlap else ""),
+            )
+            rows.append(Row(cells, tone=_TONES.get(one.verdict, "")))
+    return Table(columns, rows, right=frozenset({2, 3, 4, 5, 6}))
+
+
+def is_nothing(one: Difference) -> bool:
+    """Nothing happened on either side: no preemptions here and none there need no row."""
+    return one.a == 0 and one.b == 0
+
+
+def _value(point: PointComparison, one: Difference, side: int) -> str:
+    text = shown(one.metric, (one.a, one.b)[side])
+    n = point.samples[side]
+    is_maximum = "_p95" in one.metric and n is not None and n < P95_BELOW_MAXIMUM and point.repeats[side] == 1
+    return f"{text}*" if is_maximum and text != numbers.UNKNOWN else text
+
+
+def _n(point: PointComparison) -> str:
+    told = [numbers.count(n) for n in point.samples]
+    return told[0] if told[0] == told[1] else "/".join(told)
+
+
+def _is_small(point: PointComparison) -> bool:
+    return any(n is not None and n < P95_BELOW_MAXIMUM for n in point.samples)
+
+
+def not_compared(points: Sequence[PointComparison]) -> Iterator[Block]:
+    """One line a reason, with the points that it keeps out."""
+    reasons: dict[str, list[str]] = {}
+    for point in points:
+        if point.not_compared is not None:
+            reason = point.not_compared.value + (f" ({point.detail})" if point.detail else "")
+            reasons.setdefault(reason, []).append(f"{point.workload} {point.level}")
+    for reason, names in reasons.items():
+        yield Line(f"Not compared, {reason}: {', '.join(names)}.", "warn")
+
+
+def _nothing(points: Sequence[PointComparison]) -> Iterator[Block]:
+    none = dict.fromkeys(one.metric for point in points for one in point.differences if is_nothing(one))
+    for metric in none:
+        told = [one for point in points for one in point.differences if one.metric == metric]
+        where = "every point" if all(map(is_nothing, told)) else "the points without a row of it"
+        yield Line(f"{label(metric)}: 0 on both sides at {where}.", "dim")
+
+
+def _crossovers(pair: PairComparison) -> Iterator[Block]:
+    """Where the lead changes hands, and who keeps it over several levels; equal stories in one line."""
+    stories: dict[str, list[str]] = {}
+    for one in pair.crossovers:
+        stories.setdefault(_crossed(one), []).append(label(one.metric))
+    crossed = {(one.workload, one.metric) for one in pair.crossovers}
+    for workload in dict.fromkeys(point.workload for point in pair.compared):
+        points = [point for point in pair.compared if point.workload == workload]
+        for metric in dict.fromkeys(one.metric for point in points for one in point.differences):
+            story = _kept(workload, metric, points, pair.names)
+            if (workload, metric) not in crossed and story is not None:
+                stories.setdefault(story, []).append(label(metric))
+    if stories:
+        yield Heading("Crossovers", level=3)
+    for story, metrics in stories.items():
+        yield Line(f"{story}: {', '.join(metrics)}")
+
+
+def _crossed(one: Crossover) -> str:
+    tied = f" (no clear difference at C={', '.join(map(str, one.tied))})" if one.tied else ""
+    return (
+        f"{one.workload}: {one.from_arm} ahead up to C={one.above}, {one.to_arm} from C={one.at}{tied},"
+        f" crossover in ({one.above}, {one.at}]"
+    )
+
+
+def _kept(workload: str, metric: str, points: Sequence[PointComparison], names: tuple[str, str]) -> str | None:
+    """No crossover: said only where several levels were compared and one side is ahead at each clear one."""
+    differences = [one for point in points for one in point.differences if one.metric == metric]
+    clear = {one.verdict for one in differences} & {Verdict.BETTER, Verdict.WORSE}
+    if len(differences) < 2 or len(clear) != 1:
+        return None
+    ahead = names[1] if clear == {Verdict.BETTER} else names[0]
+    ties = sum(one.verdict is Verdict.NO_CLEAR_DIFFERENCE for one in differences)
+    but = f" but for {ties} of {len(differences)} without a clear difference" if ties else ""
+    return f"{workload}: no crossover, {ahead} ahead at every level{but}"
+
+
+def _counts(pair: PairComparison) -> str:
+    told = ", ".join(f"{pair.count(verdict)} {verdict.value}" for verdict in Verdict if pair.count(verdict))
+    left = len(pair.points) - len(pair.compared)
+    return f"B against A: {told or 'nothing compared'}; {len(pair.compared)} points compared, {left} not."

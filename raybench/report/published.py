@@ -1,0 +1,298 @@
+"""Tables of numbers that raybench did not measure: a CSV file, or a YAML file that says what its columns are.
+
+Read by `raybench import` (a run directory is made of it) and by `compare --baseline`. Strict: every cell
+that cannot be understood is named, and nothing is filled in. Contacts nothing.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from raybench.analysis.point_metrics import Row
+from raybench.analysis.points import IMPORTED
+from raybench.errors import ConfigError, ConfigProblem
+from raybench.report.columns import Column, column_of, known_columns
+from raybench.report.numbers import tokens
+from raybench.scenario.levels import Level
+from raybench.scenario.limits import active_limit
+from raybench.scenario.load import load_model, read_text
+from raybench.scenario.plan import point_id
+from raybench.scenario.schema import Limits
+from raybench.scenario.values import Count, Misfit, Model, Name, Tokens, Words
+
+Scalar = str | int | float | bool
+Facts = Annotated[dict[str, Scalar], Words("a block of names, each with one plain value")]
+
+
+class PublishedArm(Model):
+    """One deployment of the table: what its source states. against: the arm that it is held against."""
+
+    facts: Facts = Field(default_factory=dict)
+    limits: Limits = Field(default_factory=Limits)
+    against: Name | None = None
+
+
+class ArmColumns(Model):
+    """A table with one column an arm: column -> arm, and the metric that all of them hold."""
+
+    metric: str
+    arms: dict[str, Name]
+
+
+class SkippedPoints(Model):
+    """Points that the source says cannot be measured, with its reason."""
+
+    arm: Name
+    workload: Name | None = None
+    input_tokens: Tokens
+    output_tokens: Tokens
+    concurrency: Annotated[list[Count], Field(min_length=1)]
+    reason: str
+
+
+class Published(Model):
+    """A table and what is known of it. The rows are in `points`, or in the CSV file that `csv` names.
+
+    columns: the table's name of a column -> raybench's. constants: columns that the table leaves out since
+    all rows have them in common. leave_out: column -> values whose rows are not points (totals).
+    """
+
+    name: Name
+    source: str
+    conditions: Facts = Field(default_factory=dict)
+    not_stated: list[str] = Field(default_factory=list)
+    arms: dict[Name, PublishedArm] = Field(default_factory=dict)
+    csv: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    arm_columns: ArmColumns | None = None
+    constants: dict[str, Scalar] = Field(default_factory=dict)
+    leave_out: dict[str, list[str]] = Field(default_factory=dict)
+    points: list[dict[str, Scalar]] = Field(default_factory=list)
+    skipped: list[SkippedPoints] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _rows_in_one_place(self) -> Published:
+        if (self.csv is None) == (not self.points):
+            raise Misfit("give the rows either in `points` or in a file named by `csv`", "csv")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_known(self) -> Published:
+        for key, name in self.columns.items():
+            if column_of(name) is None:
+                raise Misfit(
+                    f"raybench has no column {name!r}; it has {', '.join(known_columns())}", "columns", key
+                )
+        for name in self.constants:
+            if column_of(name) is None:
+                raise Misfit(f"raybench has no column {name!r}", "constants", name)
+        if self.arm_columns is not None and column_of(self.arm_columns.metric) is None:
+            raise Misfit(f"raybench has no column {self.arm_columns.metric!r}", "arm_columns", "metric")
+        return self
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table that was read. points: rows of points.parquet, skipped ones last. left_out: columns of the
+    table that mean nothing to raybench. file: its rows' file."""
+
+    about: Published
+    points: list[Row]
+    file: Path
+    left_out: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One row as text by column, and what to call it in an error."""
+
+    where: str
+    line: int | None
+    cells: Mapping[str, str]
+
+
+def read_published(path: Path) -> PublishedTable:
+    """Read a `.csv` whose columns speak for themselves, or a YAML file. Raises ConfigError with all problems."""
+    if path.suffix.lower() == ".csv":
+        name = "".join(c if c.isalnum() or c in "_.+-" else "-" for c in path.stem).lstrip("_.+-") or "table"
+        about = Published(name=name[:64], source=path.name, csv=path.name)
+    else:
+        about = load_model(Published, path)
+    file = path if about.csv is None else path.parent / about.csv
+    lines = list(_csv_lines(file) if about.csv is not None else _inline_lines(about))
+    points, left_out = _Table(about, file).points(lines)
+    return PublishedTable(about, points + list(_skipped(about)), file, left_out)
+
+
+def _csv_lines(file: Path) -> Iterator[_Line]:
+    source = str(file)
+    rows = csv.reader(io.StringIO(read_text(file), newline=""), strict=True)
+    try:
+        heading = next(rows, None)
+        if not heading:
+            raise ConfigError(source, "the file is empty")
+        repeated = sorted({name for name in heading if heading.count(name) > 1})
+        if repeated:
+            raise ConfigError(source, ConfigProblem("two columns of one name", value=", ".join(repeated), line=1))
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(heading):
+                message = f"{len(row)} cells under {len(heading)} columns"
+                raise ConfigError(source, ConfigProblem(message, line=rows.line_num))
+            yield _Line("", rows.line_num, dict(zip(heading, row, strict=True)))
+    except csv.Error as error:
+        raise ConfigError(source, ConfigProblem(f"not CSV: {error}", line=rows.line_num)) from None
+
+
+def _inline_lines(about: Published) -> Iterator[_Line]:
+    for index, point in enumerate(about.points):
+        yield _Line(f"points[{index}]", None, {name: str(value) for name, value in point.items()})
+
+
+class _Table:
+    """Rows as text -> points, with every problem of the table at once."""
+
+    def __init__(self, about: Published, file: Path) -> None:
+        self._about = about
+        self._source = str(file)
+        self._problems: list[ConfigProblem] = []
+
+    def points(self, lines: list[_Line]) -> tuple[list[Row], list[str]]:
+        if not lines:
+            raise ConfigError(self._source, "the table has no rows")
+        kept = [line for line in lines if not self._is_left_out(line)]
+        names = list(dict.fromkeys(name for line in kept for name in line.cells))
+        columns = {name: self._column(name) for name in names}
+        spread = self._about.arm_columns
+        per_arm = {} if spread is None else spread.arms
+        unknown = [name for name, column in columns.items() if column is None and name not in per_arm]
+        for name in [*self._about.columns, *self._about.leave_out, *per_arm]:
+            if name not in {name for line in lines for name in line.cells}:
+                self._problems.append(ConfigProblem(f"the table has no column {name!r}", value=", ".join(names)))
+        rows: list[Row] = []
+        seen: dict[str, str] = {}
+        for line in kept:
+            for values in self._rows(line, columns):
+                self._add(values, line, rows, seen)
+        if self._problems:
+            raise ConfigError(self._source, self._problems)
+        return rows, unknown
+
+    def _column(self, name: str) -> Column | None:
+        return column_of(self._about.columns.get(name, name))
+
+    def _is_left_out(self, line: _Line) -> bool:
+        return any(line.cells.get(name) in values for name, values in self._about.leave_out.items())
+
+    def _rows(self, line: _Line, columns: Mapping[str, Column | None]) -> Iterator[dict[str, Any]]:
+        """The point of a row, or those of its arms where each has a column of its own."""
+        shared = {
+            column.name: self._value(column, name, line)
+            for name, text in self._about.constants.items()
+            if (column := column_of(name)) is not None
+            for line in [_Line(f"constants.{name}", None, {name: str(text)})]
+        }
+        shared |= {
+            column.name: self._value(column, name, line)
+            for name in line.cells
+            if (column := columns[name]) is not None
+        }
+        spread = self._about.arm_columns
+        metric = None if spread is None else column_of(spread.metric)
+        if spread is None or metric is None:
+            yield shared
+            return
+        for name, arm in spread.arms.items():
+            if line.cells.get(name, "").strip():
+                yield {**shared, "arm": arm, metric.name: self._value(metric, name, line)}
+
+    def _value(self, column: Column, name: str, line: _Line) -> str | int | float | None:
+        try:
+            return column.value(line.cells[name])
+        except ValueError:
+            self._problem(line, name, "cannot be read", line.cells[name], column.allowed)
+            return None
+
+    def _add(self, values: dict[str, Any], line: _Line, rows: list[Row], seen: dict[str, str]) -> None:
+        if values.get("workload") is None and values.get("input_tokens") is not None:
+            values["workload"] = _shape_name(values["input_tokens"], values.get("output_tokens"))
+        missing = [name for name in ("arm", "workload", "concurrency") if values.get(name) is None]
+        if missing:
+            names = ", ".join(missing)
+            way_out = (
+                "name the column in `columns`, or its one value in `constants`, of a YAML file about the table"
+            )
+            self._problem(line, "", f"has no {names}", None, None, way_out)
+            return
+        row = _point(values, self._about)
+        where = f"line {line.line}" if line.line is not None else line.where
+        if (first := seen.setdefault(row["point_id"], where)) != where:  # type: ignore[arg-type]
+            self._problem(line, "", f"the point {row['point_id']} is there twice (first: {first})", None, None)
+        rows.append(row)
+
+    def _problem(
+        self,
+        line: _Line,
+        name: str,
+        message: str,
+        value: str | None,
+        allowed: str | None,
+        way_out: str | None = None,
+    ) -> None:
+        path = ".".join(part for part in (line.where, name) if part)
+        self._problems.append(ConfigProblem(message, path, value, allowed, way_out, line.line))
+
+
+def _shape_name(input_tokens: int, output_tokens: int | None) -> str:
+    """`16k-512`: what a workload is called whose table gives it no name."""
+    plain = [tokens(size).replace(",", "") for size in (input_tokens, output_tokens) if size is not None]
+    return "-".join(plain)
+
+
+def _point(values: Mapping[str, Any], about: Published) -> Row:
+    """A row of points.parquet; what the table does not tell stays unknown."""
+    arm = about.arms.get(values["arm"], PublishedArm())
+    limit = None
+    if values.get("input_tokens") is not None and values.get("output_tokens") is not None:
+        limit = active_limit(arm.limits, values["input_tokens"], values["output_tokens"])
+    ok, requests = values.get("requests_ok"), values.get("requests")
+    samples = {
+        f"{metric}_n": ok
+        for metric in ("ttft_ms", "tpot_ms", "e2e_ms")
+        if any(name.startswith(f"{metric}_") and value is not None for name, value in values.items())
+    }
+    return {
+        **values,
+        **samples,
+        "point_id": point_id(values["arm"], values["workload"], Level(concurrency=values["concurrency"])),
+        "requests_planned": requests,
+        "requests_failed": None if ok is None or requests is None else requests - ok,
+        "active_limit": limit,
+        "queueing": None if limit is None else values["concurrency"] > limit,
+        "verdict": IMPORTED,
+        "reasons": [],
+    }
+
+
+def _skipped(about: Published) -> Iterable[Row]:
+    for group in about.skipped:
+        workload = group.workload or _shape_name(group.input_tokens, group.output_tokens)
+        for concurrency in group.concurrency:
+            yield {
+                "point_id": point_id(group.arm, workload, Level(concurrency=concurrency)),
+                "arm": group.arm,
+                "workload": workload,
+                "concurrency": concurrency,
+                "input_tokens": group.input_tokens,
+                "output_tokens": group.output_tokens,
+                "verdict": "skipped",
+                "reasons": [group.reason],
+            }

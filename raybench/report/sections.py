@@ -1,0 +1,297 @@
+"""The sections of a report in their order, from what was read. Pure: the same blocks for Markdown and the page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT
+from raybench.analysis.points import has_numbers
+from raybench.deploy.ledger import digest_file
+from raybench.report import numbers, plots, searches
+from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading, bullets
+from raybench.report.environment import (
+    active_limit_table,
+    differing_table,
+    fact_table,
+    launch_commands,
+    vram_table,
+)
+from raybench.report.findings import summary
+from raybench.report.points import Point, is_boundary, is_open_loop
+from raybench.report.retest_section import retest_section
+from raybench.report.source import Run, Source
+from raybench.report.tables import (
+    Row,
+    Table,
+    appendix_table,
+    attempt_table,
+    boundary_table,
+    interval_table,
+    invalid_table,
+    open_loop_table,
+    result_table,
+    steady_table,
+    window_table,
+)
+from raybench.report.text import Text
+
+#: Keys of the manifest that end so hold digests of inputs.
+_SHA256 = "sha256"
+
+
+def sections(source: Source, text: Text) -> list[Section]:
+    """All of them but those without content."""
+    made = [
+        Section("summary", text.summary, tuple(summary(source, text))),
+        Section("environment", text.environment, tuple(_environment(source, text))),
+        Section("protocol", text.protocol, tuple(_protocol(source, text))),
+        Section(
+            "limits",
+            text.active_limits,
+            _with_note(text.active_limits_note, active_limit_table(source, text)),
+        ),
+        Section("results", text.results, tuple(_results(source, text))),
+        Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
+        Section("searches", text.searches.heading, tuple(_searches(source, text))),
+        Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(source, text))),
+        Section("retest", text.retest, tuple(retest_section(source, text))),
+        Section("memory", text.vram, _vram(source, text)),
+        Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
+        Section("warnings", text.warnings, tuple(_warnings(source, text))),
+        Section("notes", text.notes, (bullets(*notes(source, text)),)),
+        Section("reproduce", text.reproduce, tuple(_reproduce(source, text))),
+        Section("ledger", text.inputs, (Paragraph(text.inputs_note), ledger_table(source, text))),
+        Section(
+            "windows", text.appendix_windows, _with_note(text.appendix_windows_note, window_table(source, text))
+        ),
+        Section("points", text.appendix_points, _with_note("", appendix_table(source, text))),
+        Section("steady", text.appendix_steady, _with_note(text.steady_note, steady_table(source, text))),
+        Section(
+            "intervals", text.appendix_intervals, _with_note(text.intervals_note, interval_table(source, text))
+        ),
+    ]
+    return [section for section in made if section.blocks]
+
+
+def _with_note(note: str, table: Table) -> tuple[Block, ...]:
+    if not table.rows:
+        return ()
+    return (Paragraph(note), table) if note else (table,)
+
+
+def _environment(source: Source, text: Text) -> Iterator[Block]:
+    yield fact_table(source, text)
+    differing = differing_table(source, text)
+    if differing.rows:
+        yield Paragraph(text.settings_differ)
+        yield differing
+    for run in source.runs:
+        yield bullets(*(_origin(run, text) if run.imported else _client(run, text)))
+    for arm, command in launch_commands(source):
+        yield Paragraph(text.launch.format(arm=arm))
+        yield Code(command)
+
+
+def _client(run: Run, text: Text) -> Iterator[str]:
+    """With what a run was measured, and from where."""
+    manifest = run.manifest
+    yield text.client.format(
+        run_id=run.run_id,
+        created=numbers.moment(manifest.get("created_unix_ns")),
+        raybench=manifest.get("raybench_version", numbers.UNKNOWN),
+        python=manifest.get("python_version", numbers.UNKNOWN),
+        ray=manifest.get("ray_version", numbers.UNKNOWN),
+    )
+    for host, facts in (manifest.get("hosts") or {}).items():
+        yield text.client_host.format(
+            host=host,
+            cpus=facts.get("cpus_usable") or numbers.UNKNOWN,
+            cpu=facts.get("cpu_model") or numbers.UNKNOWN,
+            memory=numbers.memory(facts.get("memory_total_bytes")),
+            system=facts.get("system") or numbers.UNKNOWN,
+            kernel=facts.get("kernel") or "",
+        )
+
+
+def _origin(run: Run, text: Text) -> Iterator[str]:
+    """Where imported numbers come from, under which conditions, and what their source leaves open."""
+    imported = run.imported
+    yield text.imported.format(run_id=run.run_id, source=imported.get("source"))
+    yield from (f"{name}: {value}" for name, value in (imported.get("conditions") or {}).items())
+    if imported.get("not_stated"):
+        yield text.not_stated.format(names=", ".join(imported["not_stated"]))
+
+
+def _protocol(source: Source, text: Text) -> Iterator[Block]:
+    """What was really done, run by run, with the attempts that were rejected."""
+    for index, run in enumerate(source.runs):
+        points = [point for point in source.points if point["run"] == index]
+        measured = [point for point in points if point["attempts"]]
+        if len(source.runs) > 1:
+            yield Subheading(text.protocol_of.format(run_id=run.run_id))
+        rejected = attempt_table(points, text)
+        if measured:
+            attempts = sum(point["attempts"] for point in measured)
+            told = text.protocol_attempts.format(
+                attempts=attempts, points=len(measured), rejected=len(rejected.rows)
+            )
+            yield bullets(*_steps(run, measured, text), told)
+        if rejected.rows:
+            yield Paragraph(text.rejected)
+            yield rejected
+    figure = plots.hit_rate_figure(source, text)
+    if figure is not None:
+        yield Figures((figure,))
+
+
+def _steps(run: Run, measured: Sequence[Point], text: Text) -> Iterator[str]:
+    guards = run.guards
+    if not all(is_open_loop(point) for point in measured):
+        yield text.protocol_load
+    if any(is_open_loop(point) for point in measured):
+        yield text.protocol_open_loop
+    if "hit_rate_max" in guards:
+        yield text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(measured))
+    if guards.get("prewarm_requests"):
+        yield text.protocol_prewarm.format(count=guards["prewarm_requests"])
+    if "flush" in guards:
+        yield text.protocol_flush if guards["flush"] else text.protocol_no_flush
+
+
+def _highest_hit_rate(points: Sequence[Point]) -> str:
+    rates = [
+        rate for point in points if has_numbers(point) for rate in point["hit_rates"].values() if rate is not None
+    ]
+    return numbers.share(max(rates, default=None))
+
+
+def _results(source: Source, text: Text) -> Iterator[Block]:
+    shown = {
+        workload: points
+        for workload, points in source.workloads.items()
+        if not all(is_boundary(point) for point in points)
+    }
+    if shown:
+        yield Paragraph(" ".join(_result_notes(source, text)))
+    for workload, points in shown.items():
+        yield Subheading(workload)
+        yield result_table(points, source.arms, text)
+        if figures := plots.workload_figures(points, source, text):
+            yield Figures(tuple(figures))
+
+
+def _searches(source: Source, text: Text) -> Iterator[Block]:
+    if source.searches:
+        yield Paragraph(text.searches.note)
+    for entry in source.searches:
+        yield Subheading(searches.title(entry, text))
+        yield bullets(*searches.answer(entry, text))
+        yield searches.probe_table(entry, text)
+
+
+def _result_notes(source: Source, text: Text) -> Iterator[str]:
+    yield text.results_note
+    if len(source.arms) > 1:
+        yield text.strong_note.format(floor=NOISE_FLOOR_PERCENT)
+
+
+def _vram(source: Source, text: Text) -> tuple[Block, ...]:
+    return _with_note(text.vram_note, vram_table(source, text)) or (Paragraph(text.vram_unavailable),)
+
+
+def _warnings(source: Source, text: Text) -> Iterator[Bullets]:
+    """Findings that do not void an accepted point, then what merge found in the files."""
+    lines = [
+        f"{point['name']}: {found['message']}"
+        for point in source.points
+        if has_numbers(point)
+        for found in point["findings"]
+        if found["severity"] == "warning"
+    ]
+    lines += [
+        text.gpu_incomplete.format(point=point["name"])
+        for point in source.points
+        if point["gpu_data"] == "incomplete"
+    ]
+    lines += [warning for run in source.runs for warning in run.warnings]
+    if lines:
+        yield bullets(*lines)
+
+
+def notes(source: Source, text: Text) -> list[str]:
+    """How to read the numbers; marks are explained where they occur."""
+    lines = [text.percentile_note, text.throughput_note]
+    if any(point["queueing"] for point in source.points):
+        lines.append(text.queueing_note)
+    if any(point["verdict"] == "void" and point["requests"] is not None for point in source.points):
+        lines.append(text.struck_note)
+    return lines
+
+
+def _reproduce(source: Source, text: Text) -> Iterator[Block]:
+    for run in source.runs:
+        if run.manifest.get("scenario_source"):
+            yield Paragraph(
+                text.reproduce_measure.format(sha256=run.manifest.get("scenario_sha256", numbers.UNKNOWN))
+            )
+            yield Code(shlex.join(["raybench", "submit", str(run.manifest["scenario_source"])]))
+    yield Paragraph(text.reproduce_report)
+    names = [folder_name(run) for run in source.runs]
+    several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
+    language = [] if text.language == "en" else ["--lang", text.language]
+    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if not run.imported]
+    yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *language, *several])]))
+    measured = next((point for point in source.points if point["requests"]), None)
+    if measured is not None:
+        yield Paragraph(text.reproduce_query)
+        yield Code(query_line(source, measured))
+
+
+def query_line(source: Source, point: Mapping[str, object]) -> str:
+    """The command that lists the records behind a point's numbers; of an imported one there is only its row."""
+    run = source.runs[int(str(point["run"]))]
+    point_id = str(point["point_id"]).replace("'", "''")
+    statement = f"select * from requests where point_id = '{point_id}' and phase = 'load' and final"
+    if run.imported:
+        statement = f"select * from points where point_id = '{point_id}'"
+    return f'raybench query {shlex.quote(folder_name(run))} "{statement}"'
+
+
+def folder_name(run: Run) -> str:
+    """The run directory as it lies where it was made; a report names no place of one machine."""
+    return f"runs/{run.directory.path.name}"
+
+
+def ledger_table(source: Source, text: Text) -> Table:
+    """Digests that the runs recorded of their inputs, and those of the runs' own files as they are now."""
+    rows = []
+    for run in source.runs:
+        before = f"{run.run_id}: " if len(source.runs) > 1 else ""
+        recorded = sorted(_digests(run.manifest, ""))
+        rows += [Row((before + name, digest)) for name, digest in [*recorded, *_files(run.directory.path)]]
+    return Table(text.input_columns, rows)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, str]]:
+    """Manifest, journal, tables and what each arm's engine and devices said."""
+    names = ["manifest.json", "journal.jsonl", *(path.name for path in sorted(folder.glob("*.parquet")))]
+    for path in [*(folder / name for name in names), *sorted(folder.glob("arms/*/*.json"))]:
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), digest_file(path).sha256
+
+
+def _digests(value: object, path: str) -> Iterator[tuple[str, str]]:
+    """Every sha256 of the manifest with its place: `scenario`, `corpus`, ..."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if isinstance(inner, str) and key.endswith(_SHA256):
+                own = key.removesuffix(_SHA256).rstrip("_")
+                yield "/".join(part for part in (path, own) if part) or _SHA256, inner
+            else:
+                yield from _digests(inner, f"{path}/{key}".strip("/"))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            name = inner.get("name", str(index)) if isinstance(inner, Mapping) else str(index)
+            yield from _digests(inner, f"{path}/{name}".strip("/"))

@@ -1,0 +1,65 @@
+"""Empty answers, finish reasons, and streams that somebody held back."""
+
+from __future__ import annotations
+
+from attempt_evidence import N, evidence, findings, ns, only, rows, verdict
+
+from raybench.protocol.checks import Evidence
+from raybench.scenario.schema import Guards
+
+
+def answers(**columns: object) -> Evidence:
+    return evidence(rows(dict.fromkeys(range(N), columns)))
+
+
+def test_an_empty_answer_counts_against_the_success_limit() -> None:
+    empty = evidence(rows({2: {"output_tokens": 0}}), ignore_eos=False)
+    found = findings(empty)["empty_answers"]
+    assert (found.severity, found.data["empty"]) == ("void", 1)
+    assert findings(empty, Guards(success_rate_min=0.5))["empty_answers"].severity == "warning"
+
+
+def test_failed_and_empty_answers_are_counted_together() -> None:
+    whole = rows({0: {"outcome": "http_error", "error_class": "http_503"}, 1: {"output_tokens": 0}})
+    found = findings(evidence(whole, ignore_eos=False), Guards(success_rate_min=0.7))
+    assert (found["requests_failed"].severity, found["empty_answers"].severity) == ("warning", "void")
+
+
+def test_finish_reasons_other_than_length_are_noted() -> None:
+    found = only(evidence(rows({0: {"finish_reason": "stop"}, 1: {"finish_reason": "length"}})), "finish_reasons")
+    assert found.severity == "note"
+    assert found.message == "answers ended by None: 4, length: 1, stop: 1"
+    assert findings(answers(finish_reason="length")) == {}
+
+
+def one_piece(engine_ttft_s: float | None) -> Evidence:
+    """Answers of a second whose tokens all came at its end."""
+    ends = {ticket: ns(ticket // 2 + 1) for ticket in range(N)}
+    stamps = {ticket: {"first_token_ns": end, "last_token_ns": end} for ticket, end in ends.items()}
+    return evidence(rows({ticket: stamp | {"engine_ttft_s": engine_ttft_s} for ticket, stamp in stamps.items()}))
+
+
+def test_a_stream_that_is_held_back_has_no_ttft() -> None:
+    found = only(one_piece(0.25), "answers_in_one_piece")
+    assert found.severity == "void"
+    assert "after 1000 ms, while the engine had its first token after 250 ms" in found.message
+    assert verdict(one_piece(0.25)).decision == "void"
+
+
+def test_an_engine_whose_first_token_is_its_last_is_no_liar() -> None:
+    assert findings(one_piece(0.95)) == {}
+
+
+def test_without_the_engine_s_own_ttft_it_is_a_warning() -> None:
+    assert only(one_piece(None), "answers_in_one_piece").severity == "warning"
+
+
+def test_answers_that_are_not_streamed_may_come_in_one_piece() -> None:
+    whole = one_piece(0.25)
+    assert findings(evidence(streamed=False, requests=whole.requests)) == {}
+
+
+def test_one_answer_with_several_pieces_shows_that_nothing_is_held_back() -> None:
+    whole = one_piece(0.25).requests.to_pylist()
+    whole[0]["first_token_ns"] = ns(0.5)
+    assert findings(evidence(whole)) == {}
