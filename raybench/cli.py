@@ -78,7 +78,7 @@ def plan(
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
-    from raybench.load.pacer import seconds_of_sends
+    from raybench.load.pacer import seconds_of_points
     from raybench.protocol.client_checks import expected_loads
     from raybench.records.roofline import stored_rooflines
     from raybench.report.plan import print_clients, print_plan
@@ -93,7 +93,7 @@ def plan(
     limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
     made = make_plan(loaded, asked)
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
-    sends_s = seconds_of_sends(made.points, loaded.workloads, traces)
+    sends_s = seconds_of_points(made.points, loaded.workloads, traces)
     print_plan(made, limits, need, sends_s, out)
     rooflines = stored_rooflines(runs_dir)
     print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)

@@ -85,19 +85,21 @@ def deal(schedule: Schedule, worker: int, workers: int) -> Sends:
     return Sends(tickets, schedule.due_ns[tickets])
 
 
-def seconds_of_sends(
+def seconds_of_points(
     points: Iterable[Point], workloads: Iterable[Workload], traces: Mapping[str, Trace]
 ) -> dict[str, float | None]:
     """By point id: from the start to the last send as expected; None for a closed loop and for a trace that is
     not at hand. traces: by workload."""
     by_name = {workload.name: workload for workload in workloads}
     return {
-        point.point_id: _seconds(by_name[point.workload], point.level, point.requests, traces.get(point.workload))
+        point.point_id: seconds_of_sends(
+            by_name[point.workload], point.level, point.requests, traces.get(point.workload)
+        )
         for point in points
     }
 
 
-def _seconds(workload: Workload, level: Level, requests: int, trace: Trace | None) -> float | None:
+def seconds_of_sends(workload: Workload, level: Level, requests: int, trace: Trace | None) -> float | None:
     if level.rate_per_s is not None and workload.effective_arrivals is not None:
         return workload.effective_arrivals.seconds_until(requests, level.rate_per_s)
     if level.trace_speed is not None and trace is not None:
