@@ -288,6 +288,9 @@ def report(
         ImageKind | None,
         typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
     ] = None,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Runs of one scenario are repeats: one row a point, with the spread.")
+    ] = False,
 ) -> None:
     """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
@@ -300,8 +303,8 @@ def report(
         only.setdefault(path, set()).update([] if arm is None else [arm])
     first, *others = map(RunDirectory, only)
     kind = None if images is None else images.value
-    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only)
-    print_points(first, out, *others, text=TEXTS[lang.value], only=only)
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
     for path in (written.markdown, written.page):
         out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
-    from raybench.report.blocks import Block
+    from raybench.report.document import Told
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -132,10 +132,7 @@ def compare(
     as_markdown: AsMarkdown = False,
 ) -> None:
     """Hold B against A, point by point: what differs in the conditions first, then better, worse or neither."""
-    from raybench.analysis.difference import HEADLINE_METRICS
-    from raybench.report.metric_words import known_metrics
-
-    metrics = known_metrics(metric or list(HEADLINE_METRICS))
+    metrics = _known(metric)
     if baseline is not None:
         if b is not None or repeat_a or repeat_b or fail_on_regression:
             message = "--baseline stands in place of B, knows no repeats, and gives no verdict to fail on"
@@ -157,6 +154,18 @@ def compare(
     _show(comparison_json(comparison), comparison_blocks(comparison), as_json, as_markdown)
     if fail_on_regression and comparison.regressed:
         raise typer.Exit(EXIT_NOT_ALL_VALID)
+
+
+def _known(names: list[str] | None) -> tuple[str, ...]:
+    """The metrics to compare, each once. Raises ConfigError for one that has no better and worse."""
+    from raybench.analysis.difference import DIRECTIONS, HEADLINE_METRICS
+
+    wrong = [name for name in names or () if name not in DIRECTIONS]
+    if wrong:
+        allowed = ", ".join(DIRECTIONS)
+        problems = [ConfigProblem("has no better and worse", value=name, allowed=allowed) for name in wrong]
+        raise ConfigError("--metric", problems)
+    return tuple(dict.fromkeys(names or HEADLINE_METRICS))
 
 
 def _show_baseline(run: str, baseline: Path, metrics: tuple[str, ...], as_json: bool, as_markdown: bool) -> None:
@@ -191,9 +200,7 @@ def retest(
 
     Exit code 1 when the environment drifted.
     """
-    from raybench.analysis.difference import HEADLINE_METRICS
     from raybench.analysis.retest import Final
-    from raybench.report.metric_words import known_metrics
     from raybench.report.retest import compare_retest, retest_blocks, retest_json, write_final
 
     if final is not None and final not in tuple(Final):
@@ -202,7 +209,7 @@ def retest(
         before,
         after,
         anchor or [],
-        known_metrics(metric or list(HEADLINE_METRICS)),
+        _known(metric),
         floor_percent=noise_floor,
         drift_limit_percent=drift_limit,
         final=None if final is None else Final(final),
@@ -225,8 +232,8 @@ def query(
 ) -> None:
     """Ask a run directory in SQL: views points, requests, chunks, gpu, server, worker and findings."""
     from raybench.records.rundir import RunDirectory
-    from raybench.report.blocks import print_blocks
     from raybench.report.query import FORMATS, Query, write_answer
+    from raybench.report.terminal import print_blocks
 
     if form not in FORMATS:
         raise ConfigError("--format", ConfigProblem("no such format", value=form, allowed=", ".join(FORMATS)))
@@ -239,15 +246,16 @@ def query(
         err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
 
 
-def _show(for_programs: object, blocks: Iterable[Block], as_json: bool, as_markdown: bool) -> None:
+def _show(for_programs: object, blocks: Iterable[Told], as_json: bool, as_markdown: bool) -> None:
     from raybench.records.strict_json import to_json
-    from raybench.report.blocks import markdown, print_blocks
+    from raybench.report import markdown
+    from raybench.report.terminal import print_blocks
 
     if as_json and as_markdown:
         raise ConfigError("options", "--json and --markdown are two forms of one answer; give one")
     if as_json:
         print(to_json(for_programs))
     elif as_markdown:
-        print(markdown(blocks), end="")
+        print(markdown.answer(blocks), end="")
     else:
         print_blocks(blocks, out)

@@ -20,7 +20,7 @@ from raybench.analysis.difference import (
     difference,
 )
 from raybench.analysis.points import has_numbers
-from raybench.analysis.pooling import Pooled, noise_floor_percent, pool
+from raybench.analysis.pooling import Pooled, noise_floor_percent, overlap, pool
 
 Point = Mapping[str, Any]
 
@@ -149,8 +149,7 @@ def _compared(
 
 def _difference(metric: str, a: Pooled, b: Pooled, floor_percent: float) -> Difference:
     floor = noise_floor_percent(a, b, floor_percent)
-    overlap = a.interval is not None and b.interval is not None and a.interval.overlaps(b.interval)
-    return difference(metric, a.value, b.value, floor, overlap=overlap)
+    return difference(metric, a.value, b.value, floor, overlap=overlap(a, b))
 
 
 def _obstacle(

@@ -36,9 +36,15 @@ class Crossover:
 Series = Mapping[int, float]
 
 
-def leaders(metric: str, a: Series, b: Series, floor_percent: float) -> dict[int, int]:
+#: The noise floor in percent: one, or by concurrency where repeats have their own.
+Floor = float | Mapping[int, float]
+
+
+def leaders(metric: str, a: Series, b: Series, floor_percent: Floor) -> dict[int, int]:
     """By level that both measured, in order: -1 where A is clearly ahead, +1 where B is, 0 where neither."""
-    return {level: leader(metric, a[level], b[level], floor_percent) for level in sorted(a.keys() & b.keys())}
+    levels = sorted(a.keys() & b.keys())
+    floors = floor_percent if isinstance(floor_percent, Mapping) else dict.fromkeys(levels, floor_percent)
+    return {level: leader(metric, a[level], b[level], floors[level]) for level in levels}
 
 
 def crossovers(
@@ -46,7 +52,7 @@ def crossovers(
     metric: str,
     arms: tuple[str, str],
     series: tuple[Series, Series],
-    floor_percent: float = NOISE_FLOOR_PERCENT,
+    floor_percent: Floor = NOISE_FLOOR_PERCENT,
 ) -> list[Crossover]:
     """Every change of the lead, in order of the levels. Empty where one arm stays ahead, or neither is."""
     a, b = series

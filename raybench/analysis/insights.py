@@ -19,6 +19,7 @@ from typing import Any
 from raybench.analysis.crossover import Crossover, crossovers, leaders
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, is_clear, value_of
 from raybench.analysis.points import has_numbers
+from raybench.analysis.pooling import floor_between, own_noise_percent
 
 Point = Mapping[str, Any]
 
@@ -66,12 +67,16 @@ class Lead:
 
 @dataclass(frozen=True)
 class Tie:
-    """Levels at which two arms show no clear difference in a metric."""
+    """Levels at which two arms show no clear difference in a metric.
+
+    floor_percent: what they lie within of each other; None where repeats of some level have a floor of their own.
+    """
 
     workload: str
     metric: str
     arms: tuple[str, str]
     levels: tuple[int, ...]
+    floor_percent: float | None
 
 
 class Growth(StrEnum):
@@ -180,9 +185,13 @@ def insights(points: Sequence[Point], floor_percent: float = NOISE_FLOOR_PERCENT
         for metric in METRICS:
             for pair in combinations(arms, 2):
                 series = (_series(own, pair[0], metric), _series(own, pair[1], metric))
-                leads += _leads(workload, metric, pair, series, floor_percent)
-                ties += _ties(workload, metric, pair, series, floor_percent)
-                crossed += crossovers(workload, metric, pair, series, floor_percent)
+                floors = _floors(own, pair, metric, floor_percent)
+                ahead = leaders(metric, *series, floors)
+                leads += _leads(workload, metric, pair, series, ahead)
+                if tied := tuple(level for level, who in ahead.items() if not who):
+                    same = all(floors[level] == floor_percent for level in tied)
+                    ties.append(Tie(workload, metric, pair, tied, floor_percent if same else None))
+                crossed += crossovers(workload, metric, pair, series, floors)
         trends += _trends(workload, arms, own, floor_percent)
     return Insights(
         floor_percent=floor_percent,
@@ -203,14 +212,19 @@ def _series(points: Iterable[Point], arm: str, metric: str) -> dict[int, float]:
     return {level: known[level] for level in sorted(known) if known[level] is not None}  # type: ignore[misc]
 
 
+def _floors(points: Sequence[Point], arms: tuple[str, str], metric: str, floor_percent: float) -> dict[int, float]:
+    """By level that both arms have, the noise floor between them."""
+    a, b = ({point["concurrency"]: point for point in points if point["arm"] == arm} for arm in arms)
+    return {level: floor_between(a[level], b[level], metric, floor_percent) for level in a.keys() & b.keys()}
+
+
 def _leads(
     workload: str,
     metric: str,
     arms: tuple[str, str],
     series: tuple[Mapping[int, float], Mapping[int, float]],
-    floor_percent: float,
+    ahead: Mapping[int, int],
 ) -> list[Lead]:
-    ahead = leaders(metric, *series, floor_percent)
     found = []
     for who, (first, second) in ((-1, (0, 1)), (1, (1, 0))):
         levels = tuple(
@@ -229,24 +243,15 @@ def _leads(
     return found
 
 
-def _ties(
-    workload: str,
-    metric: str,
-    arms: tuple[str, str],
-    series: tuple[Mapping[int, float], Mapping[int, float]],
-    floor_percent: float,
-) -> list[Tie]:
-    levels = tuple(level for level, who in leaders(metric, *series, floor_percent).items() if not who)
-    return [Tie(workload, metric, arms, levels)] if levels else []
-
-
 def _trends(workload: str, arms: Sequence[str], points: Sequence[Point], floor_percent: float) -> list[Trend]:
     found = []
     for metric in THROUGHPUTS:
         for arm in arms:
             series = _series(points, arm, metric)
             if len(series) > 1:
-                found.append(trend(workload, arm, metric, series, floor_percent))
+                own = [point for point in points if point["arm"] == arm]
+                floor = max(own_noise_percent(point, metric, floor_percent) for point in own)
+                found.append(trend(workload, arm, metric, series, floor))
     return found
 
 

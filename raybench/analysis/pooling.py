@@ -7,14 +7,16 @@ also say how much the same thing differs from itself: that, and not a guess, is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from raybench.analysis.difference import NOISE_FLOOR_PERCENT, value_of
+from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, value_of
 from raybench.analysis.intervals import REPEATS_MIN, Interval, mean_interval
-from raybench.analysis.point_metrics import interval_columns
+from raybench.analysis.point_metrics import POINT_METRICS, interval_columns
+from raybench.analysis.points import has_numbers
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,74 @@ def pool(points: Sequence[Mapping[str, Any]], metric: str) -> Pooled:
 def _own_interval(point: Mapping[str, Any], metric: str) -> Interval | None:
     low, high = (point.get(name) for name in interval_columns(metric))
     return None if low is None or high is None else Interval(low, high)
+
+
+#: What is added up over the repeats, beside the numbers of samples; all other values are means of the runs' own.
+_TOTALS = ("requests_planned", "requests", "requests_ok", "requests_failed", "preemptions", "attempts")
+
+
+def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row of the repeats of a point (rows of points.parquet, JSON decoded), of which some may not be valid.
+
+    Columns that can be judged are means of the valid runs' own values, with their 95 % interval where there is
+    one; counts and numbers of samples are totals, memory the highest peak and the least headroom. Other metrics
+    are not known of several runs. `pooled` holds each metric's observations, `repeats` (valid runs, runs).
+    """
+    valid = [point for point in repeats if has_numbers(point)]
+    first = (valid or repeats)[0]
+    pooled = {metric: pool(valid, metric) for metric in DIRECTIONS}
+    row = {name: None if name in POINT_METRICS else value for name, value in first.items()}
+    for metric, one in pooled.items():
+        low, high = interval_columns(metric)
+        row[metric] = one.value
+        row |= (
+            {low: None, high: None} if one.interval is None else {low: one.interval.low, high: one.interval.high}
+        )
+    samples = [name for name in POINT_METRICS if name.endswith("_n")]
+    return row | {
+        **{name: _over(sum, valid, name) for name in (*_TOTALS, *samples)},
+        "gpu_memory_peak_bytes": _over(max, valid, "gpu_memory_peak_bytes"),
+        "gpu_headroom_min_bytes": _over(min, valid, "gpu_headroom_min_bytes"),
+        "gpus": [gpu for point in valid for gpu in point.get("gpus") or ()],
+        "reasons": [reason for point in repeats for reason in point["reasons"] or ()],
+        "queueing": any(point["queueing"] for point in repeats),
+        "pooled": pooled,
+        "repeats": (len(valid), len(repeats)),
+    }
+
+
+def _over(fold: Callable[[list[Any]], Any], points: Sequence[Mapping[str, Any]], name: str) -> Any:
+    """Of the values that are known; None without any."""
+    known = [point[name] for point in points if point.get(name) is not None]
+    return fold(known) if known else None
+
+
+def floor_between(
+    a: Mapping[str, Any], b: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
+) -> float:
+    """The floor between two rows, each of one run or pooled. Infinite where the intervals overlap: then nothing is
+    clear. Two single runs have the default."""
+    if "pooled" not in a and "pooled" not in b:
+        return default_percent
+    sides = _side(a, metric), _side(b, metric)
+    return math.inf if overlap(*sides) else noise_floor_percent(*sides, default_percent)
+
+
+def own_noise_percent(
+    point: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
+) -> float:
+    """The noise of a row, pooled or not."""
+    return _noise_percent(_side(point, metric), default_percent)
+
+
+def _side(point: Mapping[str, Any], metric: str) -> Pooled:
+    told: Pooled = point["pooled"][metric] if "pooled" in point else pool([point], metric)
+    return told
+
+
+def overlap(a: Pooled, b: Pooled) -> bool:
+    """Whether the intervals of two sides overlap; False where either has none."""
+    return a.interval is not None and b.interval is not None and a.interval.overlaps(b.interval)
 
 
 def noise_floor_percent(a: Pooled, b: Pooled, default_percent: float = NOISE_FLOOR_PERCENT) -> float:

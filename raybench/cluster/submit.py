@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
 import shlex
 import time
@@ -33,7 +34,8 @@ RECONNECT_S = 1.0
 RECONNECT_LIMIT_S = 30.0
 STOP_WAIT_S = 20.0
 #: What the Job API says while the node's agent has not registered, and how long that may take.
-AGENT_MISSING = "No available agent"
+TRY_AGAIN = re.compile("No available agent|status code 5[0-9][0-9]")
+TAKEN_BEFORE = "already exists"
 AGENT_TIMEOUT_S = 60.0
 
 
@@ -100,7 +102,8 @@ def submit_job(
 ) -> None:
     """Start `python -m raybench ARGUMENTS` as a Ray job.
 
-    A Ray that has just started refuses jobs until its agent is up, so that refusal is waited for.
+    A Ray that has just started refuses jobs until its agent is up, and a busy one may answer late with an error of
+    its own (status 5xx): both are tried again. An answer that was lost after the job was taken is no error.
     """
     environment = dict(runtime_env)
     variables = {EVENTS_VARIABLE: "1", "RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1"}
@@ -108,6 +111,7 @@ def submit_job(
     if working_dir is not None:
         environment["working_dir"] = str(working_dir)
     end = time.monotonic() + AGENT_TIMEOUT_S
+    tried_before = False
     while True:
         try:
             client.submit_job(
@@ -117,11 +121,20 @@ def submit_job(
                 metadata={"raybench": arguments[0]},
             )
         except (RuntimeError, ValueError) as error:
-            if AGENT_MISSING in str(error) and time.monotonic() < end:
+            if tried_before and TAKEN_BEFORE in str(error):
+                return
+            if TRY_AGAIN.search(str(error)) and time.monotonic() < end:
+                tried_before = True
                 time.sleep(RECONNECT_S)
                 continue
-            raise ClusterError(f"the job was not taken: {str(error).strip().splitlines()[-1]}") from error
+            raise ClusterError(f"the job was not taken: {_last_words(str(error))}") from error
         return
+
+
+def _last_words(text: str) -> str:
+    """The last line that says anything: Ray puts a traceback into its message, and a full stop behind that."""
+    said = [line.strip() for line in text.splitlines() if re.search(r"\w", line)]
+    return said[-1] if said else "Ray gives no reason"
 
 
 @contextmanager
@@ -130,7 +143,7 @@ def explained(submission_id: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError) as error:  # requests' own errors are OSErrors
-        last = str(error).strip().splitlines()[-1]
+        last = _last_words(str(error))
         raise ClusterError(
             f"the cluster says nothing of the job {submission_id} ({last}); if it was started anew, it has"
             " forgotten its jobs, and what the run had committed lies in the run directory on its head node"

@@ -9,9 +9,10 @@ from pathlib import Path
 from raybench.analysis.baseline import Beside, beside
 from raybench.analysis.conditions import Condition, differing, flat
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.report.blocks import Block, Heading, Line, Row, Table
+from raybench.report import numbers
 from raybench.report.compare_source import ArmOfRun, read_side
 from raybench.report.compare_text import condition_blocks
+from raybench.report.document import Heading, Paragraph, Row, Table, Told
 from raybench.report.imported import declared_facts
 from raybench.report.metric_words import label, shown
 from raybench.report.published import PublishedTable, read_published
@@ -89,32 +90,32 @@ def baseline_json(comparison: BaselineComparison) -> dict[str, object]:
     return {"claim": ORDER_OF_MAGNITUDE, **asdict(comparison)}
 
 
-def baseline_blocks(comparison: BaselineComparison) -> Iterator[Block]:
+def baseline_blocks(comparison: BaselineComparison) -> Iterator[Told]:
     """The declared differences above the numbers."""
-    yield Line(f"A: {comparison.run}")
-    yield Line(f"B: published, not measured by raybench: {comparison.source}")
-    yield Line(f"{ORDER_OF_MAGNITUDE.capitalize()}: conditions differ, nothing here is a verdict.", "warn")
+    yield Paragraph(f"A: {comparison.run}")
+    yield Paragraph(f"B: published, not measured by raybench: {comparison.source}")
+    yield Paragraph(f"{ORDER_OF_MAGNITUDE.capitalize()}: conditions differ, nothing here is a verdict.", "warn")
     if comparison.not_stated:
-        yield Line(f"Not stated by the source: {', '.join(comparison.not_stated)}.", "warn")
+        yield Paragraph(f"Not stated by the source: {', '.join(comparison.not_stated)}.", "warn")
     for arm in comparison.arms:
-        yield Heading(f"A {arm.arm} beside B {arm.published_arm}")
+        yield Heading(f"A {arm.arm} beside B {arm.published_arm}", level=2)
         yield from condition_blocks(arm.conditions)
         if arm.stated_of_run_only:
-            yield Line(f"Unknown of B: {', '.join(arm.stated_of_run_only)}.")
+            yield Paragraph(f"Unknown of B: {', '.join(arm.stated_of_run_only)}.")
         yield _table(arm.rows)
     if any(row.best for arm in comparison.arms for row in arm.rows):
-        yield Line("best: each side's level of the highest throughput; the two measured other levels.")
+        yield Paragraph("best: each side's level of the highest throughput; the two measured other levels.")
     if any(row.shapes_differ for arm in comparison.arms for row in arm.rows):
-        yield Line("~: prompts or answers of the two are not of one length.")
+        yield Paragraph("~: prompts or answers of the two are not of one length.")
     if comparison.unmatched:
-        yield Line(f"Only in the published table: {', '.join(comparison.unmatched)}.")
+        yield Paragraph(f"Only in the published table: {', '.join(comparison.unmatched)}.")
 
 
 def _table(rows: Sequence[Beside]) -> Table:
     drawn = []
     for row in rows:
         level = f"best {row.level_run}|{row.level_baseline}" if row.best else row.level_run
-        factor = "equal" if row.ahead is None else f"{'A' if row.ahead == 'run' else 'B'} {_rough(row.factor)}"
+        factor = "equal" if row.ahead is None else f"{'A' if row.ahead == 'run' else 'B'} {_times(row.factor)}"
         drawn.append(
             Row(
                 (
@@ -129,8 +130,5 @@ def _table(rows: Sequence[Beside]) -> Table:
     return Table(("Point", "Metric", "A", "B published", "Ahead, about"), drawn, right=frozenset({2, 3}))
 
 
-def _rough(factor: float | None) -> str:
-    """Two digits, as an order of magnitude has them."""
-    if factor is None:
-        return "from 0"
-    return f"{factor:.1f}x" if factor < 10 else f"{factor:.0f}x"
+def _times(factor: float | None) -> str:
+    return "from 0" if factor is None else numbers.times(factor)

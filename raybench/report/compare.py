@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from raybench.analysis.comparison import PointComparison, compare
 from raybench.analysis.conditions import Condition
-from raybench.analysis.crossover import Crossover, crossovers
+from raybench.analysis.crossover import Crossover, Series, crossovers
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, Verdict
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.report.compare_source import ArmOfRun, Pair, differing_conditions, pair_arms
@@ -87,7 +88,7 @@ def _compared(
         conditions=differing_conditions(pair.a[0], pair.b[0]),
         uneven=[*_uneven(pair.a), *_uneven(pair.b)],
         points=points,
-        crossovers=_crossovers((a.name, b.name), points, metrics, floor_percent),
+        crossovers=_crossovers((a.name, b.name), points, metrics),
     )
 
 
@@ -101,20 +102,30 @@ def _uneven(repeats: Sequence[ArmOfRun]) -> list[str]:
 
 
 def _crossovers(
-    names: tuple[str, str], points: Sequence[PointComparison], metrics: Sequence[str], floor_percent: float
+    names: tuple[str, str], points: Sequence[PointComparison], metrics: Sequence[str]
 ) -> list[Crossover]:
-    """Of each workload and metric, over the levels that both sides have valid."""
+    """Of each workload and metric, over the levels that both sides have valid, by the floors of the verdicts."""
     found = []
     for workload in dict.fromkeys(point.workload for point in points):
+        own = [point for point in points if point.workload == workload]
         for metric in metrics:
-            series: tuple[dict[int, float], dict[int, float]] = ({}, {})
-            for point in points:
-                if point.workload == workload and point.concurrency is not None and metric in point.pooled:
-                    for values, pooled in zip(series, point.pooled[metric], strict=True):
-                        if pooled.value is not None:
-                            values[point.concurrency] = pooled.value
-            found += crossovers(workload, metric, names, series, floor_percent)
+            series, floors = _series(own, metric)
+            found += crossovers(workload, metric, names, series, floors)
     return found
+
+
+def _series(points: Sequence[PointComparison], metric: str) -> tuple[tuple[Series, Series], Series]:
+    """By concurrency the values of A and of B where both are known, and the floor between them: infinite where the
+    intervals overlap."""
+    known = {
+        point.concurrency: one
+        for point in points
+        for one in point.differences
+        if one.metric == metric and point.concurrency is not None
+    }
+    a = {level: one.a for level, one in known.items() if one.a is not None and one.b is not None}
+    b = {level: one.b for level, one in known.items() if one.a is not None and one.b is not None}
+    return (a, b), {level: math.inf if one.overlap else one.floor_percent for level, one in known.items()}
 
 
 def comparison_json(comparison: Comparison) -> dict[str, object]:

@@ -16,8 +16,8 @@ from raybench.analysis.merge import MERGE_JSON
 from raybench.analysis.points import has_numbers
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.journal import read_journal
-from raybench.records.rundir import RunDirectory, read_json, safe_name
-from raybench.report.source import Point, points_rows
+from raybench.records.rundir import RunDirectory, safe_name
+from raybench.report.source import Point, arms_of, json_object, points_of_arms
 
 #: Parts of a scenario that shape what is measured; where its processes ran does not.
 _SCENARIO_PARTS = ("guards", "load", "monitors")
@@ -53,12 +53,8 @@ def read_side(spec: str) -> list[ArmOfRun]:
     """
     path, arm = split_side(spec)
     run = RunDirectory(path)
-    run.require()
-    points = points_rows(run)
-    arms = list(dict.fromkeys(point["arm"] for point in points))
-    if arm is not None and arm not in arms:
-        raise ConfigError(spec, ConfigProblem("the run has no such arm", value=arm, allowed=", ".join(arms)))
-    return [_arm_of_run(run, name, points) for name in ([arm] if arm else arms)]
+    points = points_of_arms(run, () if arm is None else (arm,))
+    return [_arm_of_run(run, name, points) for name in arms_of(points)]
 
 
 def _arm_of_run(run: RunDirectory, arm: str, points: Sequence[Point]) -> ArmOfRun:
@@ -94,7 +90,7 @@ def _of_run(run: RunDirectory, manifest: Mapping[str, Any]) -> Iterator[tuple[st
         return
     if "raybench_version" in manifest:
         yield "raybench_version", manifest["raybench_version"]
-    merged = _object(run.path / MERGE_JSON)
+    merged = json_object(run.path / MERGE_JSON)
     yield from ((name, merged[name]) for name in ("percentile_method", "merged_by_version") if name in merged)
     corpus = manifest.get("corpus") or {}
     if corpus.get("sha256"):
@@ -121,12 +117,12 @@ def _of_scenario(manifest: Mapping[str, Any], arm: str) -> Iterator[tuple[str, s
 
 def _of_engine(run: RunDirectory, arm: str) -> Iterator[tuple[str, str]]:
     folder = run.arms / safe_name(arm)
-    facts = _object(folder / "facts.json")
+    facts = json_object(folder / "facts.json")
     yield from flat({name: value for name, value in facts.items() if name != "raw"})
     yield from flat(facts.get("raw") or {})
     devices = [
         f"{device.get('name') or 'GPU'}, driver {device.get('driver_version') or 'unknown'}"
-        for host in _object(folder / "gpus.json").values()
+        for host in json_object(folder / "gpus.json").values()
         for device in (host.get("devices") or [] if isinstance(host, Mapping) else [])
     ]
     if devices:
@@ -138,11 +134,6 @@ def _of_points(points: Sequence[Point]) -> Iterator[tuple[str, str]]:
     if rates:
         highest = max(rates)
         yield "cache_state", "cold" if highest <= COLD_HIT_RATE_MAX else f"not cold (hit rate up to {highest:.4f})"
-
-
-def _object(path: Path) -> Mapping[str, Any]:
-    value = read_json(path) if path.is_file() else {}
-    return value if isinstance(value, Mapping) else {}
 
 
 @dataclass(frozen=True)

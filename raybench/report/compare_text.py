@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from raybench.analysis.comparison import PointComparison
 from raybench.analysis.conditions import Condition
 from raybench.analysis.crossover import Crossover
 from raybench.analysis.difference import Difference, Verdict
 from raybench.report import numbers
-from raybench.report.blocks import Block, Heading, Line, Row, Table
 from raybench.report.compare import Comparison, PairComparison
-from raybench.report.metric_words import change, label, shown, times
+from raybench.report.document import Heading, Paragraph, Row, Table, Told, Tone
+from raybench.report.metric_words import change, label, shown
 
 #: From this many values on the 95th percentile is not simply the largest of them.
 P95_BELOW_MAXIMUM = 20
 
-_TONES = {Verdict.BETTER: "good", Verdict.WORSE: "bad"}
+_TONES: Mapping[Verdict, Tone] = {Verdict.BETTER: "good", Verdict.WORSE: "bad"}
 
 
-def comparison_blocks(comparison: Comparison) -> Iterator[Block]:
+def comparison_blocks(comparison: Comparison) -> Iterator[Told]:
     """What differs first, then the numbers (case O-K2)."""
     for pair in comparison.pairs:
         yield from _pair(pair, comparison)
     for side, arms in (("A", comparison.unmatched_a), ("B", comparison.unmatched_b)):
         if arms:
-            yield Line(f"Only in {side}: {', '.join(arms)}.")
+            yield Paragraph(f"Only in {side}: {', '.join(arms)}.")
 
 
-def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Block]:
-    yield Heading(f"B {pair.arm_b} against A {pair.arm_a}")
-    yield Line(f"A: {_side(pair.runs_a, pair.arm_a)}")
-    yield Line(f"B: {_side(pair.runs_b, pair.arm_b)}")
+def _pair(pair: PairComparison, comparison: Comparison) -> Iterator[Told]:
+    yield Heading(f"B {pair.arm_b} against A {pair.arm_a}", level=2)
+    yield Paragraph(f"A: {_side(pair.runs_a, pair.arm_a)}")
+    yield Paragraph(f"B: {_side(pair.runs_b, pair.arm_b)}")
     yield from condition_blocks(pair.conditions)
     yield from _attempts(pair.compared)
     if pair.uneven:
-        yield Line(f"The repeats of a side differ among themselves: {'; '.join(pair.uneven)}.", "bad")
-    yield Line(floor_line(comparison.floor_percent))
+        yield Paragraph(f"The repeats of a side differ among themselves: {'; '.join(pair.uneven)}.", "bad")
+    yield Paragraph(floor_line(comparison.floor_percent))
     yield from point_tables(pair.compared)
     yield from _nothing(pair.compared)
     yield from not_compared(pair.points)
     yield from _crossovers(pair)
-    yield Line(_counts(pair), "bad" if any(point.regressed for point in pair.points) else "")
+    yield Paragraph(_counts(pair), "bad" if any(point.regressed for point in pair.points) else "")
     if any(_is_small(point) for point in pair.compared):
-        yield Line(f"n: values of TTFT. With n < {P95_BELOW_MAXIMUM} the P95 is the maximum (marked *).", "dim")
+        yield Paragraph(
+            f"n: values of TTFT. With n < {P95_BELOW_MAXIMUM} the P95 is the maximum (marked *).", "dim"
+        )
 
 
-def _attempts(points: Sequence[PointComparison]) -> Iterator[Block]:
+def _attempts(points: Sequence[PointComparison]) -> Iterator[Told]:
     """Points that one side measured at its first attempt and the other at a later one, on other text."""
     told = [
         f"{point.workload} {point.level} ({point.attempts[0]} | {point.attempts[1]})"
@@ -54,7 +56,7 @@ def _attempts(points: Sequence[PointComparison]) -> Iterator[Block]:
         if None not in point.attempts and point.attempts[0] != point.attempts[1]
     ]
     if told:
-        yield Line(f"The attempt that counts is not the same: {', '.join(told)}.")
+        yield Paragraph(f"The attempt that counts is not the same: {', '.join(told)}.")
 
 
 def floor_line(floor_percent: float) -> str:
@@ -69,20 +71,20 @@ def _side(runs: Sequence[str], arm: str) -> str:
     return f"{arm} of {runs[0]}{repeats}"
 
 
-def condition_blocks(conditions: Sequence[Condition]) -> Iterator[Block]:
+def condition_blocks(conditions: Sequence[Condition]) -> Iterator[Told]:
     """A table of what differs or is told by one side only, then the names that neither side tells."""
     told = [one for one in conditions if one.a is not None or one.b is not None]
     silent = [one.name for one in conditions if one.a is None and one.b is None]
     if told:
-        yield Line("Conditions that differ:")
+        yield Paragraph("Conditions that differ:")
         yield Table(("Condition", "A", "B"), [Row((c.name, c.a or "unknown", c.b or "unknown")) for c in told])
     else:
-        yield Line("No condition is known to differ.")
+        yield Paragraph("No condition is known to differ.")
     if silent:
-        yield Line(f"Unknown on both sides: {', '.join(silent)}.")
+        yield Paragraph(f"Unknown on both sides: {', '.join(silent)}.")
 
 
-def point_tables(points: Sequence[PointComparison]) -> Iterator[Block]:
+def point_tables(points: Sequence[PointComparison]) -> Iterator[Told]:
     """One table a workload; one for all where each of them has a single level."""
     workloads = dict.fromkeys(point.workload for point in points)
     if len(workloads) > 1 and len(workloads) == len(points):
@@ -90,7 +92,7 @@ def point_tables(points: Sequence[PointComparison]) -> Iterator[Block]:
         return
     for workload in workloads:
         own = [point for point in points if point.workload == workload]
-        yield Heading(workload, level=3)
+        yield Heading(workload)
         yield _table(own, "C", [point.level.removeprefix("c") for point in own])
 
 
@@ -106,8 +108,8 @@ def _table(points: Sequence[PointComparison], first: str, names: Sequence[str]) 
                 _value(point, one, 0),
                 _value(point, one, 1),
                 change(one),
-                times(one.b / one.a) if one.a and one.b is not None else numbers.UNKNOWN,
-                f"{one.floor_percent:.1f} %" if repeated else _n(point) if index == 0 else "",
+                numbers.times(one.b / one.a if one.a and one.b is not None else None, decimals=2),
+                f"{numbers.fixed(one.floor_percent, 1)} %" if repeated else _n(point) if index == 0 else "",
                 one.verdict.value + (" (overlap)" if one.overlap else ""),
             )
             rows.append(Row(cells, tone=_TONES.get(one.verdict, "")))
@@ -135,7 +137,7 @@ def _is_small(point: PointComparison) -> bool:
     return any(n is not None and n < P95_BELOW_MAXIMUM for n in point.samples)
 
 
-def not_compared(points: Sequence[PointComparison]) -> Iterator[Block]:
+def not_compared(points: Sequence[PointComparison]) -> Iterator[Told]:
     """One line a reason, with the points that it keeps out."""
     reasons: dict[str, list[str]] = {}
     for point in points:
@@ -143,18 +145,18 @@ def not_compared(points: Sequence[PointComparison]) -> Iterator[Block]:
             reason = point.not_compared.value + (f" ({point.detail})" if point.detail else "")
             reasons.setdefault(reason, []).append(f"{point.workload} {point.level}")
     for reason, names in reasons.items():
-        yield Line(f"Not compared, {reason}: {', '.join(names)}.", "warn")
+        yield Paragraph(f"Not compared, {reason}: {', '.join(names)}.", "warn")
 
 
-def _nothing(points: Sequence[PointComparison]) -> Iterator[Block]:
+def _nothing(points: Sequence[PointComparison]) -> Iterator[Told]:
     none = dict.fromkeys(one.metric for point in points for one in point.differences if is_nothing(one))
     for metric in none:
         told = [one for point in points for one in point.differences if one.metric == metric]
         where = "every point" if all(map(is_nothing, told)) else "the points without a row of it"
-        yield Line(f"{label(metric)}: 0 on both sides at {where}.", "dim")
+        yield Paragraph(f"{label(metric)}: 0 on both sides at {where}.", "dim")
 
 
-def _crossovers(pair: PairComparison) -> Iterator[Block]:
+def _crossovers(pair: PairComparison) -> Iterator[Told]:
     """Where the lead changes hands, and who keeps it over several levels; equal stories in one line."""
     stories: dict[str, list[str]] = {}
     for one in pair.crossovers:
@@ -167,9 +169,9 @@ def _crossovers(pair: PairComparison) -> Iterator[Block]:
             if (workload, metric) not in crossed and story is not None:
                 stories.setdefault(story, []).append(label(metric))
     if stories:
-        yield Heading("Crossovers", level=3)
+        yield Heading("Crossovers")
     for story, metrics in stories.items():
-        yield Line(f"{story}: {', '.join(metrics)}")
+        yield Paragraph(f"{story}: {', '.join(metrics)}")
 
 
 def _crossed(one: Crossover) -> str:

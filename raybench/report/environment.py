@@ -8,9 +8,10 @@ from typing import Any
 from raybench.analysis.conditions import flat
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
+from raybench.report.document import Row, Table
 from raybench.report.points import Point, level_name
 from raybench.report.source import Source
-from raybench.report.tables import Row, Table, verdict
+from raybench.report.tables import verdict
 from raybench.report.text import Text
 
 

@@ -9,24 +9,16 @@ from raybench.analysis.difference import value_of
 from raybench.analysis.insights import Growth, Insights, Lead, Trend, insights
 from raybench.analysis.points import IMPORTED, has_numbers
 from raybench.report import numbers
-from raybench.report.document import Block, Bullets, Item, Paragraph
+from raybench.report.document import Block, Bullets, Item, Paragraph, Row, Table
 from raybench.report.environment import simulation
+from raybench.report.metric_words import shown
 from raybench.report.points import Point, is_open_loop, level_name, workload_label
 from raybench.report.source import Source
-from raybench.report.tables import Row, Table
 from raybench.report.text import Text
 from raybench.scenario.levels import Level
 
 #: Input throughput follows output throughput by the ratio of the lengths; it is told where there is no output.
 _TOLD = ("output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
-
-
-_SHOWN = {
-    "output_tokens_per_s": numbers.rate,
-    "input_tokens_per_s": numbers.rate,
-    "ttft_ms_p95": numbers.latency,
-    "tpot_ms_p95": numbers.per_token,
-}
 
 
 def counts_line(source: Source, text: Text) -> str:
@@ -54,9 +46,9 @@ def summary(source: Source, text: Text) -> list[Block]:
         if (sim := simulation(facts.settings))
     ]
     if simulated:
-        blocks.append(Paragraph(text.simulated.format(arms=", ".join(simulated)), warns=True))
+        blocks.append(Paragraph(text.simulated.format(arms=", ".join(simulated)), "warn"))
     blocks += [
-        Paragraph(text.imported.format(run_id=run.run_id, source=run.imported.get("source")), warns=True)
+        Paragraph(text.imported.format(run_id=run.run_id, source=run.imported.get("source")), "warn")
         for run in source.runs
         if run.imported
     ]
@@ -139,7 +131,9 @@ def _metric(workload: str, metric: str, found: Insights, text: Text) -> str:
     same = [lead for lead in found.leads if (lead.workload, lead.metric) == (workload, metric)]
     parts = [_lead(lead, text) for lead in same]
     parts += [
-        text.tie.format(floor=found.floor_percent, levels=_levels(tie.levels))
+        text.tie_of_repeats.format(levels=_levels(tie.levels))
+        if tie.floor_percent is None
+        else text.tie.format(floor=tie.floor_percent, levels=_levels(tie.levels))
         for tie in found.ties
         if (tie.workload, tie.metric) == (workload, metric)
     ]
@@ -155,9 +149,10 @@ def _lead(lead: Lead, text: Text) -> str:
     most = lead.largest
     by = ""
     if most.advantage is not None:
-        value = _SHOWN[lead.metric]
         by = text.lead_by.format(
-            advantage=numbers.times(most.advantage), ahead=value(most.ahead), behind=value(most.behind)
+            advantage=numbers.times(most.advantage),
+            ahead=shown(lead.metric, most.ahead),
+            behind=shown(lead.metric, most.behind),
         )
     form = text.lead_one if len(lead.levels) == 1 else text.lead_many
     levels = _levels([level.concurrency for level in lead.levels])

@@ -28,7 +28,7 @@ from raybench.report.text import Text
 _BEFORE = frozenset(
     (
         *("summary", "environment", "protocol", "limits", "results"),
-        *("open-loop", "searches", "boundary", "retest", "memory"),
+        *("repeats", "open-loop", "searches", "boundary", "retest", "memory"),
     )
 )
 

@@ -1,29 +1,37 @@
-"""A report as Markdown that pastes into a chat document. Pure: sections in, text out."""
+"""Blocks as Markdown that pastes into a chat document: a whole report, or the answer of a command. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading
-from raybench.report.tables import Row, Table
+from raybench.report.document import Block, Bullets, Code, Figures, Heading, Paragraph, Row, Section, Table
 
 
 def render(title: str, sections: Sequence[Section], images: str | None = None) -> str:
     """The whole report. images: an ending (`svg`, `png`) where the figures lie in a folder `plots` beside it."""
-    blocks = [f"# {escape(title)}"]
+    told = [f"# {escape(title)}"]
     for section in sections:
-        blocks.append(f"## {section.heading}")
-        blocks += [drawn for block in section.blocks if (drawn := _block(block, images))]
-    return "\n\n".join(blocks) + "\n"
+        told += [f"## {section.heading}", *_blocks(section.blocks, images)]
+    return "\n\n".join(told) + "\n"
+
+
+def answer(blocks: Iterable[Block]) -> str:
+    """What a command tells."""
+    return "\n\n".join(_blocks(blocks, None)) + "\n"
+
+
+def _blocks(blocks: Iterable[Block], images: str | None) -> Iterator[str]:
+    """Each that is not empty."""
+    return (drawn for block in blocks if (drawn := _block(block, images)))
 
 
 def _block(block: Block, images: str | None) -> str:
     match block:
-        case Paragraph(text, warns):
-            return f"**{escape(text)}**" if warns else escape(text)
-        case Subheading(text):
-            return f"### {escape(text)}"
+        case Paragraph(text):
+            return f"**{escape(text)}**" if block.warns else escape(text)
+        case Heading(text, level):
+            return f"{'#' * level} {escape(text)}"
         case Bullets(items):
             return "\n".join(
                 line
@@ -40,7 +48,7 @@ def _block(block: Block, images: str | None) -> str:
                 return ""
             return "\n\n".join(f"![{escape(figure.caption)}](plots/{figure.name}.{images})" for figure in figures)
         case Table():
-            return draw(block)
+            return _table(block)
 
 
 #: What a Markdown reader would take for markup; a lone `<` it would not.
@@ -52,12 +60,12 @@ def escape(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", text).replace("\n", " ")
 
 
-def draw(table: Table) -> str:
-    """A Markdown table; empty when it has no rows."""
+def _table(table: Table) -> str:
+    """Empty when it has no rows."""
     if not table.rows:
         return ""
     rules = ["---:" if k in table.right else "---" for k in range(len(table.columns))]
-    lines = [table.columns, tuple(rules), *(_cells(row) for row in table.rows)]
+    lines = [tuple(map(escape, table.columns)), tuple(rules), *(_cells(row) for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -11,9 +11,11 @@ UNKNOWN = "—"
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 
-def count(value: int | None) -> str:
-    """6748 -> `6,748`."""
-    return UNKNOWN if value is None else f"{value:,}"
+def count(value: float | None) -> str:
+    """6748 -> `6,748`; one decimal of a mean that is no whole number."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
 def rate(value: float | None) -> str:
@@ -97,14 +99,16 @@ def tokens(value: int | None) -> str:
     return f"{value // KIB}k" if value and value % KIB == 0 else f"{value:,}"
 
 
-def times(value: float) -> str:
-    """How many times: `3.0×`, whole from ten on."""
-    return f"{value:.1f}×" if value < 9.95 else f"{value:,.0f}×"
+def times(value: float | None, *, decimals: int = 1) -> str:
+    """How many times: `3.0×`, with one decimal less from ten on."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.{decimals if value < 9.95 else decimals - 1}f}×"
 
 
-def change(percent: float | None) -> str:
-    """A change with its sign, in whole percent: `+9 %`."""
-    return UNKNOWN if percent is None else f"{percent:+.0f} %".replace("-", "−")
+def change(percent: float | None, *, decimals: int = 0) -> str:
+    """A change with its sign: `+9 %`, `−9.1 %`."""
+    return UNKNOWN if percent is None else f"{percent:+.{decimals}f} %".replace("-", "−")
 
 
 def moment(unix_ns: int | None) -> str:

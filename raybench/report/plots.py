@@ -45,8 +45,8 @@ def styles(arms: Sequence[str]) -> dict[str, Style]:
 
 
 def address(point: Point) -> str:
-    """Where a page tells more of a point."""
-    return f"#point-{point['index']}"
+    """Where a page tells more of a point; empty for repeats, whose records are those of several."""
+    return "" if point["index"] is None else f"#point-{point['index']}"
 
 
 def file_name(*parts: str) -> str:

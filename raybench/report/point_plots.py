@@ -60,9 +60,7 @@ def phases(row: dict[str, Any]) -> list[tuple[str, float, float]]:
         return [("failed", row["sent_s"], row["end_s"])]
     parts = []
     first, queue = row["first_s"] if row["first_s"] is not None else row["end_s"], row["queue_s"]
-    if queue is not None and queue <= first:
-        # The engine counts by its own clock, which may put the end of a short wait a little before the send.
-        queue = max(queue, row["sent_s"])
+    if queue is not None and row["sent_s"] <= queue <= first:
         parts += [("queue", row["sent_s"], queue), ("prefill", queue, first)]
     else:
         parts.append(("first", row["sent_s"], first))

@@ -23,7 +23,7 @@ from raybench.records.files import replacing
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import to_json
 from raybench.report import numbers
-from raybench.report.blocks import Block, Heading, Line, Row, Table
+from raybench.report.document import Heading, Paragraph, Row, Table, Told
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,11 +112,11 @@ class Query:
         way_out = f"the run has the views {', '.join(self.views)}; `raybench query RUN` shows their columns"
         return ConfigError("query", ConfigProblem(str(error).strip(), way_out=way_out))
 
-    def columns(self) -> Iterator[Block]:
+    def columns(self) -> Iterator[Told]:
         """What can be asked: each view with its columns and their types."""
         for view in self.views:
             told = self._connection.sql(f"DESCRIBE {view}").fetchall()
-            yield Heading(view, level=3)
+            yield Heading(view)
             yield Table(("Column", "Type"), [Row((str(name), str(kind).lower())) for name, kind, *_ in told])
 
 
@@ -211,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(rows: Answer, console: Console) -> int:
-    from raybench.report.blocks import print_blocks
+    from raybench.report.terminal import print_blocks
 
     names = list(rows.schema.names)
     right = frozenset(k for k, field in enumerate(rows.schema) if _is_number(field.type))
@@ -228,14 +228,14 @@ def _print_table(rows: Answer, console: Console) -> int:
         print_blocks(_upright(names, cells), console)
     hidden = count - len(cells)
     if hidden:
-        print_blocks([Line(f"{hidden:,} more of {count:,} rows; --format csv shows all.")], console)
+        print_blocks([Paragraph(f"{hidden:,} more of {count:,} rows; --format csv shows all.")], console)
     return count
 
 
-def _upright(names: list[str], cells: list[tuple[str, ...]]) -> Iterator[Block]:
+def _upright(names: list[str], cells: list[tuple[str, ...]]) -> Iterator[Told]:
     """Rows that are too wide for the terminal, one value a line."""
     for number, row in enumerate(cells, 1):
-        yield Heading(f"row {number}", level=3)
+        yield Heading(f"row {number}")
         yield Table(("Column", "Value"), [Row(pair) for pair in zip(names, row, strict=True)])
 
 

@@ -18,9 +18,10 @@ from raybench.analysis.points import points_table
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.rundir import RunDirectory, replacing, safe_name, write_json
-from raybench.report.blocks import Block, Heading, Line, Row, Table
+from raybench.report import numbers
 from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
 from raybench.report.compare_text import condition_blocks, not_compared, point_tables
+from raybench.report.document import Heading, Paragraph, Row, Table, Told
 from raybench.report.metric_words import label, shown
 
 #: Both values of each repeated point, in the run directory of the final ones.
@@ -182,18 +183,18 @@ def retest_json(result: RetestResult) -> dict[str, object]:
     }
 
 
-def retest_blocks(result: RetestResult) -> Iterator[Block]:
-    yield Line(f"A, before: {result.before}")
-    yield Line(f"B, after: {result.after}")
+def retest_blocks(result: RetestResult) -> Iterator[Told]:
+    yield Paragraph(f"A, before: {result.before}")
+    yield Paragraph(f"B, after: {result.after}")
     for arm in result.arms:
-        yield Heading(f"Retest of {arm.arm}")
+        yield Heading(f"Retest of {arm.arm}", level=2)
         yield from condition_blocks(arm.conditions)
         yield from _drift(arm.retest)
         yield from point_tables([p.comparison for p in arm.retest.points if p.comparison.not_compared is None])
         yield from _finals(arm.retest)
 
 
-def _drift(told: Retest) -> Iterator[Block]:
+def _drift(told: Retest) -> Iterator[Told]:
     """The anchors, and what they allow to say."""
     rows = [
         Row(
@@ -202,7 +203,7 @@ def _drift(told: Retest) -> Iterator[Block]:
                 label(one.metric),
                 shown(one.metric, one.before),
                 shown(one.metric, one.after),
-                f"{one.percent:+.2f} %",
+                numbers.change(one.percent, decimals=2),
                 "drifted" if one.exceeds else "within",
             ),
             tone="bad" if one.exceeds else "good",
@@ -210,23 +211,27 @@ def _drift(told: Retest) -> Iterator[Block]:
         for one in told.drifts
     ]
     limit = f"{told.drift_limit_percent:g} %"
-    yield Line(f"Anchors, repeated though nothing was changed for them; limit {limit}:")
+    yield Paragraph(f"Anchors, repeated though nothing was changed for them; limit {limit}:")
     yield Table(("Anchor", "Metric", "Before", "After", "Drift", f"of {limit}"), rows, right=frozenset({2, 3, 4}))
     for workload, level in told.unknown_anchors:
-        yield Line(f"Anchor {workload} {level} has no valid value on both sides: drift unknown, no claim.", "bad")
+        yield Paragraph(
+            f"Anchor {workload} {level} has no valid value on both sides: drift unknown, no claim.", "bad"
+        )
     if told.drifted:
-        yield Line("Environment drifted: differences may be drift, so nothing is claimed.", "bad")
+        yield Paragraph("Environment drifted: differences may be drift, so nothing is claimed.", "bad")
     elif told.may_claim:
-        yield Line(f"No anchor moved by more than {limit}: differences of the other points are theirs.", "good")
+        yield Paragraph(
+            f"No anchor moved by more than {limit}: differences of the other points are theirs.", "good"
+        )
 
 
-def _finals(told: Retest) -> Iterator[Block]:
+def _finals(told: Retest) -> Iterator[Told]:
     yield from not_compared([point.comparison for point in told.points])
     for final in Final:
         names = [f"{' '.join(_key(point))}" for point in told.points if point.final is final]
         if names:
-            yield Line(f"Final value from {final.value}: {', '.join(names)}.")
+            yield Paragraph(f"Final value from {final.value}: {', '.join(names)}.")
     if told.unrepeated:
-        yield Line(f"Not repeated, as before: {', '.join(' '.join(key) for key in told.unrepeated)}.", "dim")
+        yield Paragraph(f"Not repeated, as before: {', '.join(' '.join(key) for key in told.unrepeated)}.", "dim")
     if told.added:
-        yield Line(f"Only in the later run: {', '.join(' '.join(key) for key in told.added)}.", "dim")
+        yield Paragraph(f"Only in the later run: {', '.join(' '.join(key) for key in told.added)}.", "dim")

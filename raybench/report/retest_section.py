@@ -11,11 +11,10 @@ from typing import Any
 from raybench.analysis.retest import Final
 from raybench.records.rundir import read_json
 from raybench.report import numbers
-from raybench.report.document import Block, Paragraph
+from raybench.report.document import Block, Paragraph, Row, Table
 from raybench.report.metric_words import label, shown
 from raybench.report.retest import RETEST_JSON
 from raybench.report.source import Source
-from raybench.report.tables import Row, Table
 from raybench.report.text import Text
 
 
@@ -30,7 +29,7 @@ def retest_section(source: Source, text: Text) -> Iterator[Block]:
         yield Paragraph(text.retest_note.format(before=about["before"]["run_id"], after=about["after"]["run_id"]))
         drifted = [arm["arm"] for arm in told["arms"] if arm["environment_drifted"]]
         if drifted:
-            yield Paragraph(text.retest_drifted.format(arms=", ".join(drifted)), warns=True)
+            yield Paragraph(text.retest_drifted.format(arms=", ".join(drifted)), "warn")
         yield _table(told, text)
 
 

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from raybench.report import numbers
-from raybench.report.tables import Row, Table
+from raybench.report.document import Row, Table
 from raybench.report.text import Text
 from raybench.scenario.levels import Level
 from raybench.scenario.search import Search

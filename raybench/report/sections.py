@@ -10,7 +10,18 @@ from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
 from raybench.report import numbers, plots, searches
-from raybench.report.document import Block, Bullets, Code, Figures, Paragraph, Section, Subheading, bullets
+from raybench.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Figures,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    bullets,
+)
 from raybench.report.environment import (
     active_limit_table,
     differing_table,
@@ -20,11 +31,10 @@ from raybench.report.environment import (
 )
 from raybench.report.findings import summary
 from raybench.report.points import Point, is_boundary, is_open_loop
+from raybench.report.repeats import repeats_table
 from raybench.report.retest_section import retest_section
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
-    Row,
-    Table,
     appendix_table,
     attempt_table,
     boundary_table,
@@ -41,27 +51,32 @@ from raybench.report.text import Text
 _SHA256 = "sha256"
 
 
-def sections(source: Source, text: Text) -> list[Section]:
-    """All of them but those without content."""
+def sections(source: Source, text: Text, pooled: Source | None = None) -> list[Section]:
+    """All of them but those without content.
+
+    pooled: the same with repeats as one row, for what compares arms; what tells of runs tells of each.
+    """
+    arms = pooled or source
     made = [
-        Section("summary", text.summary, tuple(summary(source, text))),
+        Section("summary", text.summary, tuple(summary(arms, text))),
         Section("environment", text.environment, tuple(_environment(source, text))),
         Section("protocol", text.protocol, tuple(_protocol(source, text))),
         Section(
             "limits",
             text.active_limits,
-            _with_note(text.active_limits_note, active_limit_table(source, text)),
+            _with_note(text.active_limits_note, active_limit_table(arms, text)),
         ),
-        Section("results", text.results, tuple(_results(source, text))),
+        Section("results", text.results, tuple(_results(arms, text))),
+        Section("repeats", text.repeats, _repeats(pooled, text)),
         Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
         Section("searches", text.searches.heading, tuple(_searches(source, text))),
-        Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(source, text))),
+        Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(arms, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
         Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
         Section("warnings", text.warnings, tuple(_warnings(source, text))),
         Section("notes", text.notes, (bullets(*notes(source, text)),)),
-        Section("reproduce", text.reproduce, tuple(_reproduce(source, text))),
+        Section("reproduce", text.reproduce, tuple(_reproduce(source, pooled, text))),
         Section("ledger", text.inputs, (Paragraph(text.inputs_note), ledger_table(source, text))),
         Section(
             "windows", text.appendix_windows, _with_note(text.appendix_windows_note, window_table(source, text))
@@ -130,7 +145,7 @@ def _protocol(source: Source, text: Text) -> Iterator[Block]:
         points = [point for point in source.points if point["run"] == index]
         measured = [point for point in points if point["attempts"]]
         if len(source.runs) > 1:
-            yield Subheading(text.protocol_of.format(run_id=run.run_id))
+            yield Heading(text.protocol_of.format(run_id=run.run_id))
         rejected = attempt_table(points, text)
         if measured:
             attempts = sum(point["attempts"] for point in measured)
@@ -176,7 +191,7 @@ def _results(source: Source, text: Text) -> Iterator[Block]:
     if shown:
         yield Paragraph(" ".join(_result_notes(source, text)))
     for workload, points in shown.items():
-        yield Subheading(workload)
+        yield Heading(workload)
         yield result_table(points, source.arms, text)
         if figures := plots.workload_figures(points, source, text):
             yield Figures(tuple(figures))
@@ -186,15 +201,23 @@ def _searches(source: Source, text: Text) -> Iterator[Block]:
     if source.searches:
         yield Paragraph(text.searches.note)
     for entry in source.searches:
-        yield Subheading(searches.title(entry, text))
+        yield Heading(searches.title(entry, text))
         yield bullets(*searches.answer(entry, text))
         yield searches.probe_table(entry, text)
 
 
+def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:
+    return () if pooled is None else _with_note(text.repeats_note, repeats_table(pooled, text))
+
+
 def _result_notes(source: Source, text: Text) -> Iterator[str]:
     yield text.results_note
+    repeated = any("pooled" in point for point in source.points)
+    if repeated:
+        yield text.pooled_note
     if len(source.arms) > 1:
-        yield text.strong_note.format(floor=NOISE_FLOOR_PERCENT)
+        note = text.strong_repeats_note if repeated else text.strong_note
+        yield note.format(floor=NOISE_FLOOR_PERCENT)
 
 
 def _vram(source: Source, text: Text) -> tuple[Block, ...]:
@@ -230,7 +253,7 @@ def notes(source: Source, text: Text) -> list[str]:
     return lines
 
 
-def _reproduce(source: Source, text: Text) -> Iterator[Block]:
+def _reproduce(source: Source, pooled: Source | None, text: Text) -> Iterator[Block]:
     for run in source.runs:
         if run.manifest.get("scenario_source"):
             yield Paragraph(
@@ -240,9 +263,10 @@ def _reproduce(source: Source, text: Text) -> Iterator[Block]:
     yield Paragraph(text.reproduce_report)
     names = [folder_name(run) for run in source.runs]
     several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
+    pool = [] if pooled is None else ["--pool"]
     language = [] if text.language == "en" else ["--lang", text.language]
     merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if not run.imported]
-    yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *language, *several])]))
+    yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *pool, *language, *several])]))
     measured = next((point for point in source.points if point["requests"]), None)
     if measured is not None:
         yield Paragraph(text.reproduce_query)

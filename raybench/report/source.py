@@ -21,7 +21,18 @@ from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json, safe_name
 from raybench.report.points import Point, workload_label
 
-__all__ = ["ArmFacts", "Arms", "Point", "Run", "Source", "points_rows", "read_source"]
+__all__ = [
+    "ArmFacts",
+    "Arms",
+    "Point",
+    "Run",
+    "Source",
+    "arms_of",
+    "json_object",
+    "points_of_arms",
+    "points_rows",
+    "read_source",
+]
 
 #: Columns of points.parquet that hold JSON, each with what stands for "nothing".
 _JSON_COLUMNS: dict[str, Any] = {
@@ -79,7 +90,8 @@ class Source:
     """One or several runs, read. Arms keep the order of the runs and of their plans.
 
     A point has, beside its columns of points.parquet, `run` (the index of its run), `index` (its own in
-    `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too.
+    `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too. Of repeats that
+    `repeats.pool_repeats` made one row of, `index` is None.
     """
 
     runs: tuple[Run, ...]
@@ -136,15 +148,15 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     Raises RunDirectoryError when something is missing or broken, ConfigError when a run is named twice or has
     no such arm.
     """
-    rows = [_wanted(directory, (only or {}).get(directory.path, ())) for directory in directories]
+    rows = [points_of_arms(directory, (only or {}).get(directory.path, ())) for directory in directories]
     _refuse_one_run_twice(directories)
-    taken = Counter(arm for own in rows for arm in _arms(own))
+    taken = Counter(arm for own in rows for arm in arms_of(own))
     runs: list[Run] = []
     points: list[Point] = []
     by_arm: dict[str, ArmFacts] = {}
     found: list[Mapping[str, Any]] = []
     for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
-        run, arms = _read_run(directory, _arms(own))
+        run, arms = _read_run(directory, arms_of(own))
         runs.append(run)
         names = {arm: arm if taken[arm] == 1 else f"{arm} @ {run.run_id}" for arm in arms}
         by_arm |= {names[arm]: facts for arm, facts in arms.items()}
@@ -156,9 +168,10 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     return Source(tuple(runs), points, by_arm, found)
 
 
-def _wanted(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
+def points_of_arms(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
+    """The rows of these arms, or of all where none is named. Raises ConfigError for an arm that there is not."""
     points = points_rows(directory)
-    known = _arms(points)
+    known = arms_of(points)
     for arm in arms:
         if arm not in known:
             problem = ConfigProblem("the run has no such arm", value=arm, allowed=", ".join(known))
@@ -178,7 +191,7 @@ def _refuse_one_run_twice(directories: Sequence[RunDirectory]) -> None:
         seen[run_id] = directory
 
 
-def _arms(points: Iterable[Point]) -> list[str]:
+def arms_of(points: Iterable[Point]) -> list[str]:
     return list(dict.fromkeys(point["arm"] for point in points))
 
 
@@ -191,14 +204,14 @@ def _read_run(directory: RunDirectory, arms: Sequence[str]) -> tuple[Run, dict[s
         directory=directory,
         manifest=manifest,
         status=str(ended[-1]["status"]) if ended else None,
-        warnings=tuple(_object(directory, MERGE_JSON).get("warnings") or ()),
+        warnings=tuple(json_object(directory.path / MERGE_JSON).get("warnings") or ()),
     )
     settings = manifest.get("scenario", {}).get("arms") or {}
     facts = {
         arm: ArmFacts(
             run=run,
-            facts=_object(directory, f"arms/{safe_name(arm)}/facts.json"),
-            gpus=_object(directory, f"arms/{safe_name(arm)}/gpus.json"),
+            facts=json_object(directory.path / "arms" / safe_name(arm) / "facts.json"),
+            gpus=json_object(directory.path / "arms" / safe_name(arm) / "gpus.json"),
             limits=limits.get(arm, {}),
             settings=settings.get(arm) or {},
         )
@@ -217,9 +230,8 @@ def _searches(directory: RunDirectory) -> list[Mapping[str, Any]]:
     return entries
 
 
-def _object(directory: RunDirectory, name: str) -> Mapping[str, Any]:
-    """A JSON object of the run; empty where there is no file."""
-    path = directory.path / name
+def json_object(path: Path) -> Mapping[str, Any]:
+    """A JSON object of a run; empty where there is no file. Raises RunDirectoryError for something else."""
     if not path.is_file():
         return {}
     value = read_json(path)

@@ -5,14 +5,17 @@ A void point's numbers are cells that are struck through, and no summary reads t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from raybench.analysis.difference import NOISE_FLOOR_PERCENT, leader, value_of
+from raybench.analysis.difference import leader, value_of
 from raybench.analysis.point_metrics import interval_columns
 from raybench.analysis.points import has_numbers
+from raybench.analysis.pooling import floor_between
 from raybench.report import numbers
+from raybench.report.document import Row, Table, Tone
+from raybench.report.metric_words import shown
 from raybench.report.points import (
     Point,
     by_level,
@@ -26,41 +29,27 @@ from raybench.report.points import (
 from raybench.report.source import Source
 from raybench.report.text import Text
 
-Values = tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """Cells of one line.
-
-    struck: indices of numbers that do not count; strong: of those clearly better than all they compete with.
-    values: what the cells are sorted by, where that is a number. point: index of the point behind the row.
-    """
-
-    cells: tuple[str, ...]
-    struck: frozenset[int] = frozenset()
-    strong: frozenset[int] = frozenset()
-    values: Mapping[int, float | None] = field(default_factory=dict)
-    point: int | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A heading line and rows of equal width; `right` are the indices of columns of numbers."""
-
-    columns: tuple[str, ...]
-    rows: list[Row] = field(default_factory=list)
-    right: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        assert all(len(row.cells) == len(self.columns) for row in self.rows), "a row of another width"
+#: By the verdict of a point.
+TONES: Mapping[str | None, Tone] = {
+    "accepted": "good",
+    "imported": "good",
+    "void": "bad",
+    "skipped": "warn",
+    None: "warn",
+}
 
 
 def verdict(point: Point, text: Text) -> str:
     """The verdict, and for a point without a valid number why."""
-    word = text.verdicts[point["verdict"]]
+    word = _word(point, text)
     reasons = why(point, text)
     return f"{word}: {reasons}" if reasons else word
+
+
+def _word(point: Point, text: Text) -> str:
+    """`accepted`; of repeats with the runs that are valid: `accepted (2/3)`."""
+    word = text.verdicts[point["verdict"]]
+    return word if "repeats" not in point else "{} ({}/{})".format(word, *point["repeats"])
 
 
 def why(point: Point, text: Text) -> str:
@@ -81,6 +70,7 @@ def _row(
     struck = frozenset(k for k in values if cells[k] != numbers.UNKNOWN)
     return Row(
         cells,
+        tone=TONES[point["verdict"]],
         struck=struck if point["verdict"] == "void" else frozenset(),
         strong=frozenset(strong),
         values={level_at: level_value(point), **values},
@@ -111,7 +101,7 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
             numbers.latency(point["ttft_ms_p95"]),
             numbers.per_token(point["tpot_ms_p95"]),
             numbers.count(point["ttft_ms_n"]),
-            verdict(point, text) if why else text.verdicts[point["verdict"]],
+            verdict(point, text) if why else _word(point, text),
         )
         values = {6: point["ttft_ms_n"]} | {k: point[metric] for k, metric in _COMPARED.items()}
         strong = [k for k, metric in _COMPARED.items() if leads(point, points, metric)]
@@ -122,16 +112,18 @@ def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, wh
 
 def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
     """Whether a point is clearly ahead of every other arm at its level, of which there is at least one."""
-    own = value_of(point, metric)
     at = (level_kind(point), level_value(point))
     others = [
-        value_of(other, metric)
+        other
         for other in points
         if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
     ]
-    if own is None or not others:
-        return False
-    return all(other is not None and leader(metric, own, other, NOISE_FLOOR_PERCENT) < 0 for other in others)
+    return bool(others) and all(_is_ahead(point, other, metric) for other in others)
+
+
+def _is_ahead(point: Point, other: Point, metric: str) -> bool:
+    a, b = value_of(point, metric), value_of(other, metric)
+    return a is not None and b is not None and leader(metric, a, b, floor_between(point, other, metric)) < 0
 
 
 def _ordered(source: Source) -> Iterator[Point]:
@@ -140,47 +132,37 @@ def _ordered(source: Source) -> Iterator[Point]:
         yield from by_level(points, source.arms)
 
 
-def appendix_table(source: Source, text: Text) -> Table:
-    """Every point with everything: the seed's appendix B, GPU memory and the verdict."""
-    rows = []
-    for point in _ordered(source):
-        cells = (
-            point["workload"],
-            level(point),
-            point["arm"],
-            _ok_of(point),
-            numbers.fixed(point["wall_s"], 2),
-            numbers.fixed(point["output_tokens_per_s"], 2),
-            numbers.fixed(point["input_tokens_per_s"], 2),
-            numbers.latencies([point[f"ttft_ms_{part}"] for part in ("mean", "p95", "max")]),
-            numbers.latencies([point[f"tpot_ms_{part}"] for part in ("mean", "p95", "max")], decimals_ms=1),
-            numbers.count(point["preemptions"]),
-            numbers.fixed(point["accept_length"], 3),
-            numbers.memory(point["gpu_memory_peak_bytes"]),
-            numbers.memory(point["gpu_headroom_min_bytes"]),
-            text.verdicts[point["verdict"]],
-        )
-        rows.append(_row(point, cells, _values(point, _APPENDIX), level_at=1))
-    columns = _columns(text.appendix_columns, source.points, 1, text)
-    return Table(columns, rows, right=frozenset(range(3, 13)))
+#: A cell of a point: the column that it is sorted by, and what it shows.
+_Cell = tuple[str, Callable[[Point], str]]
 
 
-_APPENDIX = {
-    3: "requests_ok",
-    4: "wall_s",
-    5: "output_tokens_per_s",
-    6: "input_tokens_per_s",
-    7: "ttft_ms_p95",
-    8: "tpot_ms_p95",
-    9: "preemptions",
-    10: "accept_length",
-    11: "gpu_memory_peak_bytes",
-    12: "gpu_headroom_min_bytes",
-}
+def _fixed(metric: str, decimals: int) -> _Cell:
+    return metric, lambda point: numbers.fixed(point[metric], decimals)
 
 
-def _values(point: Point, columns: Mapping[int, str]) -> dict[int, float | None]:
-    return {k: point[name] for k, name in columns.items()}
+def _shown(metric: str) -> _Cell:
+    return metric, lambda point: shown(metric, point[metric])
+
+
+def _count(metric: str) -> _Cell:
+    return metric, lambda point: numbers.count(point[metric])
+
+
+def _memory(metric: str) -> _Cell:
+    return metric, lambda point: numbers.memory(point[metric])
+
+
+def _percent(metric: str) -> _Cell:
+    return metric, lambda point: numbers.percent(point[metric])
+
+
+def _several(sorted_by: str, *metrics: str, decimals_ms: int = 0) -> _Cell:
+    """Latencies of one unit side by side."""
+    return sorted_by, lambda point: numbers.latencies([point[name] for name in metrics], decimals_ms=decimals_ms)
+
+
+def _whole_and_steady(metric: str) -> _Cell:
+    return metric, lambda point: f"{numbers.rate(point[metric])} / {numbers.rate(point[f'{metric}_steady'])}"
 
 
 def _ok_of(point: Point) -> str:
@@ -189,80 +171,81 @@ def _ok_of(point: Point) -> str:
     return numbers.UNKNOWN if point["requests"] is None else f"{point['requests_ok']}/{n}"
 
 
+def _late_of(point: Point) -> str:
+    return f"{numbers.count(point['late_sends'])}/{point['requests']}"
+
+
+def _rows(points: Iterable[Point], told: Sequence[_Cell], text: Text, *, verdict: bool) -> list[Row]:
+    """Workload, level, arm and these cells of each point; the verdict behind them."""
+    rows = []
+    for point in points:
+        cells = (point["workload"], level(point), point["arm"], *(show(point) for _, show in told))
+        last = (text.verdicts[point["verdict"]],) if verdict else ()
+        values = {k: point[name] for k, (name, _) in enumerate(told, 3)}
+        rows.append(_row(point, (*cells, *last), values, level_at=1))
+    return rows
+
+
+_APPENDIX: tuple[_Cell, ...] = (
+    ("requests_ok", _ok_of),
+    _fixed("wall_s", 2),
+    _fixed("output_tokens_per_s", 2),
+    _fixed("input_tokens_per_s", 2),
+    _several("ttft_ms_p95", "ttft_ms_mean", "ttft_ms_p95", "ttft_ms_max"),
+    _several("tpot_ms_p95", "tpot_ms_mean", "tpot_ms_p95", "tpot_ms_max", decimals_ms=1),
+    _count("preemptions"),
+    _fixed("accept_length", 3),
+    _memory("gpu_memory_peak_bytes"),
+    _memory("gpu_headroom_min_bytes"),
+)
+
+
+def appendix_table(source: Source, text: Text) -> Table:
+    """Every point with everything: the seed's appendix B, GPU memory and the verdict."""
+    rows = _rows(_ordered(source), _APPENDIX, text, verdict=True)
+    columns = _columns(text.appendix_columns, source.points, 1, text)
+    return Table(columns, rows, right=frozenset(range(3, 13)))
+
+
+_STEADY: tuple[_Cell, ...] = (
+    _count("in_flight_peak"),
+    _percent("in_flight_share"),
+    _several("handover_gap_ms_p50", "handover_gap_ms_p50", "handover_gap_ms_p99", decimals_ms=1),
+    _percent("steady_share"),
+    _whole_and_steady("input_tokens_per_s"),
+    _whole_and_steady("output_tokens_per_s"),
+    _shown("ttft_ms_p95_steady"),
+    _shown("tpot_ms_p95_steady"),
+    _shown("connect_wait_ms_p95"),
+    _shown("send_wait_ms_p95"),
+)
+
+
 def steady_table(source: Source, text: Text) -> Table:
     """Whole point and steady-state window side by side, and what the client itself took."""
-    rows = []
-    for point in _ordered(source):
-        if point["requests"] is None or is_open_loop(point):
-            continue
-        cells = (
-            point["workload"],
-            level(point),
-            point["arm"],
-            numbers.count(point["in_flight_peak"]),
-            numbers.percent(point["in_flight_share"]),
-            numbers.latencies([point["handover_gap_ms_p50"], point["handover_gap_ms_p99"]], decimals_ms=1),
-            numbers.percent(point["steady_share"]),
-            _beside(point["input_tokens_per_s"], point["input_tokens_per_s_steady"]),
-            _beside(point["output_tokens_per_s"], point["output_tokens_per_s_steady"]),
-            numbers.latency(point["ttft_ms_p95_steady"]),
-            numbers.per_token(point["tpot_ms_p95_steady"]),
-            numbers.latency(point["connect_wait_ms_p95"]),
-            numbers.latency(point["send_wait_ms_p95"]),
-        )
-        rows.append(_row(point, cells, _values(point, _STEADY), level_at=1))
+    points = [point for point in _ordered(source) if point["requests"] is not None and not is_open_loop(point)]
+    rows = _rows(points, _STEADY, text, verdict=False)
     columns = _columns(text.steady_columns, source.points, 1, text)
     return Table(columns, rows, right=frozenset(range(3, 13)))
 
 
-_STEADY = {
-    3: "in_flight_peak",
-    4: "in_flight_share",
-    5: "handover_gap_ms_p50",
-    6: "steady_share",
-    7: "input_tokens_per_s",
-    8: "output_tokens_per_s",
-    9: "ttft_ms_p95_steady",
-    10: "tpot_ms_p95_steady",
-    11: "connect_wait_ms_p95",
-    12: "send_wait_ms_p95",
-}
+_OPEN_LOOP: tuple[_Cell, ...] = (
+    _shown("offered_rate_per_s"),
+    _shown("sent_rate_per_s"),
+    _shown("requests_per_s"),
+    ("late_sends", _late_of),
+    _several("send_delay_ms_p50", "send_delay_ms_p50", "send_delay_ms_p99", "send_delay_ms_max", decimals_ms=1),
+    _several("ttft_ms_p95", "ttft_ms_p95", "ttft_scheduled_ms_p95"),
+    _several("e2e_ms_p95", "e2e_ms_p95", "e2e_scheduled_ms_p95"),
+    _count("in_flight_peak"),
+)
 
 
 def open_loop_table(source: Source, text: Text) -> Table:
     """Open loops: the three rates, how late the client was, and latencies from both starts."""
-    rows = []
-    for point in _ordered(source):
-        if point.get("offered_rate_per_s") is None:
-            continue
-        cells = (
-            point["workload"],
-            level(point),
-            point["arm"],
-            numbers.rate(point["offered_rate_per_s"]),
-            numbers.rate(point["sent_rate_per_s"]),
-            numbers.rate(point["requests_per_s"]),
-            f"{numbers.count(point['late_sends'])}/{point['requests']}",
-            numbers.latencies([point[f"send_delay_ms_{part}"] for part in ("p50", "p99", "max")], decimals_ms=1),
-            numbers.latencies([point["ttft_ms_p95"], point["ttft_scheduled_ms_p95"]]),
-            numbers.latencies([point["e2e_ms_p95"], point["e2e_scheduled_ms_p95"]]),
-            numbers.count(point["in_flight_peak"]),
-            text.verdicts[point["verdict"]],
-        )
-        rows.append(_row(point, cells, _values(point, _OPEN_LOOP), level_at=1))
+    points = [point for point in _ordered(source) if point.get("offered_rate_per_s") is not None]
+    rows = _rows(points, _OPEN_LOOP, text, verdict=True)
     return Table(text.open_loop_columns, rows, right=frozenset(range(3, 11)))
-
-
-_OPEN_LOOP = {
-    3: "offered_rate_per_s",
-    4: "sent_rate_per_s",
-    5: "requests_per_s",
-    6: "late_sends",
-    7: "send_delay_ms_p50",
-    8: "ttft_ms_p95",
-    9: "e2e_ms_p95",
-    10: "in_flight_peak",
-}
 
 
 #: What an interval is told of, by the column of the table behind n.
@@ -271,14 +254,16 @@ _INTERVALS = ("ttft_ms_p50", "ttft_ms_p95", "tpot_ms_p50", "tpot_ms_p95", "outpu
 
 def interval_table(source: Source, text: Text) -> Table:
     """The 95 % intervals of each point that has one: empty where n never allows one."""
-    rows = []
-    for point in _ordered(source):
-        told = [_interval(point, metric) for metric in _INTERVALS]
-        if all(cell == numbers.UNKNOWN for cell in told):
-            continue
-        cells = (point["workload"], level(point), point["arm"], numbers.count(point["ttft_ms_n"]), *told)
-        values = {3: point["ttft_ms_n"]} | {k: point[metric] for k, metric in enumerate(_INTERVALS, 4)}
-        rows.append(_row(point, cells, values, level_at=1))
+    told: list[_Cell] = [
+        _count("ttft_ms_n"),
+        *((metric, partial(_interval, metric=metric)) for metric in _INTERVALS),
+    ]
+    points = [
+        point
+        for point in _ordered(source)
+        if any(_interval(point, metric) != numbers.UNKNOWN for metric in _INTERVALS)
+    ]
+    rows = _rows(points, told, text, verdict=False)
     columns = _columns(text.interval_columns, source.points, 1, text)
     return Table(columns, rows, right=frozenset(range(3, 9)))
 
@@ -288,12 +273,8 @@ def _interval(point: Point, metric: str) -> str:
     low, high = (point.get(name) for name in interval_columns(metric))
     if low is None or high is None:
         return numbers.UNKNOWN
-    shown = numbers.rate if metric.startswith("output_") else numbers.latency
-    return f"{shown(point[metric])} [{shown(low)}, {shown(high)}]"
-
-
-def _beside(whole: float | None, steady: float | None) -> str:
-    return f"{numbers.rate(whole)} / {numbers.rate(steady)}"
+    value, *ends = (shown(metric, told) for told in (point[metric], low, high))
+    return f"{value} [{', '.join(ends)}]"
 
 
 def boundary_table(source: Source, text: Text) -> Table:

@@ -1,4 +1,4 @@
-"""The table of points for a terminal of 80 columns, with the reasons of what is not valid below it."""
+"""Blocks on a terminal of 80 columns, with and without colour; and the points of runs as such blocks."""
 
 from __future__ import annotations
 
@@ -6,22 +6,66 @@ from typing import TYPE_CHECKING
 
 from raybench.analysis.points import has_numbers
 from raybench.report import searches, tables
+from raybench.report.document import Heading, Paragraph, Table
 from raybench.report.findings import counts_line
+from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes
 from raybench.report.source import read_source
-from raybench.report.text import Text
 from raybench.report.text_en import ENGLISH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import Console
     from rich.table import Table as RichTable
 
     from raybench.records.rundir import RunDirectory
-    from raybench.report.source import Arms
+    from raybench.report.document import Told
+    from raybench.report.source import Arms, Source
+    from raybench.report.text import Text
 
-_STYLES = {"accepted": "green", "imported": "green", "void": "red", "skipped": "yellow", None: "yellow"}
+_STYLES = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "": ""}
+
+
+def print_blocks(blocks: Iterable[Told], console: Console) -> None:
+    """A table that is too wide folds its texts, and its numbers only where nothing else is left to fold."""
+    for block in blocks:
+        match block:
+            case Heading():
+                console.print()
+                console.print(block.text, style="bold", highlight=False, markup=False)
+            case Paragraph():
+                console.print(block.text, style=_STYLES[block.tone], highlight=False, markup=False)
+            case Table():
+                drawn = _drawn(block, can_strike=console.is_terminal, fold_numbers=False)
+                if console.measure(drawn).minimum > console.width:
+                    drawn = _drawn(block, can_strike=console.is_terminal, fold_numbers=True)
+                console.print(drawn)
+
+
+def _drawn(table: Table, *, can_strike: bool, fold_numbers: bool) -> RichTable:
+    """can_strike: whether the output can show text struck through; else `~` stands round it."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text as Cell
+
+    drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    for k, column in enumerate(table.columns):
+        is_number = k in table.right
+        drawn.add_column(
+            column,
+            justify="right" if is_number else "left",
+            no_wrap=is_number and not fold_numbers,
+            overflow="fold",
+        )
+    for row in table.rows:
+        cells = [
+            Cell(cell if can_strike or k not in row.struck else f"~{cell}~", "strike" if k in row.struck else "")
+            for k, cell in enumerate(row.cells)
+        ]
+        cells[-1].stylize(_STYLES[row.tone])
+        drawn.add_row(*cells)
+    return drawn
 
 
 def closing_line(outcome: Mapping[str, object]) -> str:
@@ -32,46 +76,33 @@ def closing_line(outcome: Mapping[str, object]) -> str:
 
 
 def print_points(
-    run: RunDirectory, console: Console, *others: RunDirectory, text: Text = ENGLISH, only: Arms | None = None
+    run: RunDirectory,
+    console: Console,
+    *others: RunDirectory,
+    text: Text = ENGLISH,
+    only: Arms | None = None,
+    pool: bool = False,
 ) -> None:
     """Print one table a workload, what searches found, then the points without a valid number and how to read
-    the rest.
+    the rest. pool: repeats are one row.
 
     Raises RunDirectoryError when the run was not merged.
     """
     source = read_source(run, *others, only=only)
+    print_blocks(_points(pool_repeats(source) if pool else source, text), console)
+
+
+def _points(source: Source, text: Text) -> Iterator[Told]:
     for workload, points in source.workloads.items():
-        console.print(workload, style="bold", highlight=False, markup=False)
-        table = tables.result_table(points, source.arms, text, why=False)
-        console.print(_drawn(table, text, can_strike=console.is_terminal))
+        yield Heading(workload)
+        yield tables.result_table(points, source.arms, text, why=False)
+    if any("pooled" in point for point in source.points):
+        yield Paragraph(text.pooled_note, "dim")
     for entry in source.searches:
-        console.print(searches.title(entry, text), style="bold", highlight=False, markup=False)
-        for line in searches.answer(entry, text):
-            console.print(f"  {line}", highlight=False, markup=False)
+        yield Heading(searches.title(entry, text))
+        yield from (Paragraph(f"  {line}") for line in searches.answer(entry, text))
     for point in source.points:
         if not has_numbers(point):
-            line = f"{point['name']}: {tables.verdict(point, text)}"
-            console.print(line, style=_STYLES[point["verdict"]], highlight=False, markup=False)
-    for line in notes(source, text):
-        console.print(line, style="dim", highlight=False, markup=False)
-    console.print(counts_line(source, text), highlight=False, markup=False)
-
-
-def _drawn(table: tables.Table, text: Text, *, can_strike: bool) -> RichTable:
-    """can_strike: whether the output can show text struck through; else `~` stands round it."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text as Cell
-
-    styles = {text.verdicts[verdict]: style for verdict, style in _STYLES.items()}
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    for k, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if k in table.right else "left", overflow="fold")
-    for row in table.rows:
-        cells = [
-            Cell(cell if can_strike or k not in row.struck else f"~{cell}~", "strike" if k in row.struck else "")
-            for k, cell in enumerate(row.cells)
-        ]
-        cells[-1].stylize(styles[row.cells[-1]])
-        drawn.add_row(*cells)
-    return drawn
+            yield Paragraph(f"{point['name']}: {tables.verdict(point, text)}", tables.TONES[point["verdict"]])
+    yield from (Paragraph(line, "dim") for line in notes(source, text))
+    yield Paragraph(counts_line(source, text))

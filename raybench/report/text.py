@@ -32,6 +32,7 @@ class Text:
     lead_many: str
     lead_by: str
     tie: str
+    tie_of_repeats: str
     crossover: str
     growth: dict[str, str]
     queueing_points: str
@@ -74,6 +75,11 @@ class Text:
     results_note: str
     result_columns: tuple[str, ...]
     level_column: str
+    repeats: str
+    repeats_note: str
+    repeats_columns: tuple[str, ...]
+    pooled_note: str
+    strong_repeats_note: str
     open_loop: str
     open_loop_note: str
     open_loop_columns: tuple[str, ...]

@@ -69,6 +69,7 @@ ENGLISH = Text(
     lead_many="{arm} ahead at C={levels}, most at C={at}{by}",
     lead_by=" by {advantage} ({ahead} against {behind})",
     tie="no clear difference (within {floor:g} %) at C={levels}",
+    tie_of_repeats="no clear difference (within the spread of repeats, or intervals overlap) at C={levels}",
     crossover="{to_arm} overtakes {from_arm} above C={above}, at C={at} at the latest",
     growth={
         "climbing": "{arm} still climbing: {step} from C={before_at} to C={last_at}",
@@ -156,6 +157,15 @@ ENGLISH = Text(
     result_columns=("C", "Arm", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "Verdict"),
     results_note="n: requests that gave a TTFT. For n < 20 the P95 is the maximum of n.",
     level_column="Level",
+    repeats="Repeats",
+    repeats_note="Runs of one scenario. Every run's own value (its rate, its own percentile) is one observation:"
+    " mean (lowest .. highest run; spread = (highest - lowest) / mean). Runs: valid / all; a run whose point is"
+    " not valid is no observation.",
+    repeats_columns=("Workload", "C", "Arm", "Runs", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95"),
+    pooled_note="Repeats (valid / all runs behind the verdict): each value is the mean of the runs' own values, a"
+    " P95 that of each run's own requests; n is the sum over the runs.",
+    strong_repeats_note="Bold: ahead of every other arm at that level by more than the noise floor and without"
+    " overlapping intervals. The floor is the repeats' spread from three on, at least {floor:g} % below.",
     open_loop="Open loop",
     open_loop_note="Rates in requests per second: as scheduled, as sent, as completed. Latencies P95 from when a"
     " request was sent / from when it was scheduled; the difference is what waited in the client.",

@@ -65,6 +65,7 @@ CHINESE = Text(
     lead_many="{arm} 在 C={levels} 占优，C={at} 差距最大{by}",
     lead_by="，为 {advantage}（{ahead} 对 {behind}）",
     tie="C={levels} 无明显差异（{floor:g} % 以内）",
+    tie_of_repeats="C={levels} 无明显差异（在重复运行的极差以内，或置信区间重叠）",
     crossover="{to_arm} 在 C={above} 之后、最迟 C={at} 反超 {from_arm}",
     growth={
         "climbing": "{arm} 仍在爬坡：C={before_at}→{last_at} {step}",
@@ -149,6 +150,14 @@ CHINESE = Text(
     results_note="n：给出 TTFT 的请求数；n < 20 时 P95 即最大值。",
     result_columns=("并发", "方案", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95", "n", "结论"),
     level_column="并发 / 速率",
+    repeats="重复运行",
+    repeats_note="同一场景文件的多次运行。每次运行自身的值（其速率、其百分位）为一个观测：均值（最低 .. 最高；"
+    "极差 = (最高 - 最低) / 均值）。运行数：有效 / 全部；测量点无效的运行不计入。",
+    repeats_columns=("场景", "并发", "方案", "运行数", "Input TPS", "Output TPS", "TTFT P95", "TPOT P95"),
+    pooled_note="重复运行（结论后为有效 / 全部运行数）：数值为各次运行自身值的均值，P95 先在每次运行内计算，"
+    "n 为各次之和。",
+    strong_repeats_note="加粗：在该并发下领先其他所有方案，差距超过噪声下限且置信区间不重叠。"
+    "三次及以上时噪声下限取其极差，不足三次时至少 {floor:g} %。",
     open_loop="开环",
     open_loop_note="速率为每秒请求数：排定 / 实发 / 完成。"
     "P95 延迟分别自实际发送与自排定时刻起算；两者之差为客户端内的等待。",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from raybench.report.details import PointDetail, read_details
 from raybench.report.document import Figures, Section
 from raybench.report.findings import counts_line
 from raybench.report.point_plots import point_figures
+from raybench.report.points import Point
+from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes, sections
 from raybench.report.source import Arms, Source, read_source
 from raybench.report.text import Text
@@ -46,15 +48,16 @@ def write_report(
     folder: Path | None = None,
     images: str | None = None,
     only: Arms | None = None,
+    pool: bool = False,
 ) -> Written:
     """Write the report of one run, or of several side by side; each file is old or new, never half.
 
     only: the arms to tell, by run. folder: where to; the run's own directory for the whole of one run.
     images: `svg` or `png` files of every figure as well, in `plots/`. Another language than English stands in
-    the names: `report.zh.md`.
+    the names: `report.zh.md`. pool: runs of one scenario are repeats (`repeats.pool_repeats`).
 
     Raises RunDirectoryError when a run was not merged, ConfigError when another report than that of one whole
-    run has no folder.
+    run has no folder, or when there are no repeats to pool.
     """
     if folder is None:
         if others or any((only or {}).values()):
@@ -62,7 +65,8 @@ def write_report(
             raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
         folder = run.path
     source, text = read_source(run, *others, only=only), TEXTS[language]
-    shown = sections(source, text)
+    pooled = pool_repeats(source) if pool else None
+    shown = sections(source, text, pooled)
     details = _details(source)
     title = text.title.format(run_id=source.title)
     suffix = "" if language == "en" else f".{language}"
@@ -71,7 +75,7 @@ def write_report(
     )
     if images is not None:
         _write_images(folder / "plots", images, _all_figures(shown, source, details, text))
-    write_json(written.json, report_json(source, text))
+    write_json(written.json, report_json(source, text, pooled))
     write_file(written.markdown, markdown.render(title, shown, images).encode())
     subtitle = text.subtitle.format(version=raybench.__version__)
     write_file(written.page, html.render(title, subtitle, source, shown, details, text).encode())
@@ -116,8 +120,11 @@ def _png(svg: str) -> bytes:
     return picture
 
 
-def report_json(source: Source, text: Text) -> dict[str, object]:
-    """The report for programs: full precision, undefined numbers null, void points marked by `verdict`."""
+def report_json(source: Source, text: Text, pooled: Source | None = None) -> dict[str, object]:
+    """The report for programs: full precision, undefined numbers null, void points marked by `verdict`.
+
+    pooled: repeats as one row; `pooled` has each row with its observations, beside the points of every run.
+    """
     return {
         "runs": [
             {
@@ -132,9 +139,14 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "percentile_method": PERCENTILE_METHOD,
         "summary": counts_line(source, text),
         "points": source.points,
+        "pooled": [] if pooled is None else [_plain(point) for point in pooled.points],
         "searches": list(source.searches),
         "facts": {arm: known.facts for arm, known in source.by_arm.items()},
         "gpus": {arm: known.gpus for arm, known in source.by_arm.items()},
         "limits": {arm: known.limits for arm, known in source.by_arm.items()},
         "notes": notes(source, text),
     }
+
+
+def _plain(point: Point) -> dict[str, object]:
+    return point | {"pooled": {metric: asdict(one) for metric, one in point.get("pooled", {}).items()}}

@@ -277,8 +277,9 @@ def most_levels(search: Search) -> list[float]:
         levels.append(next(iter(search.above(levels[-1]))))
     if len(levels) > 1:
         halvings = math.ceil(math.log2(max(math.log(2) / math.log1p(search.resolution), 1.0))) + 1
-        widest = int(max(high - low for low, high in pairwise(levels)))
-        levels += [search.maximum] * (
-            halvings if search.over == "rate_per_s" else min(halvings, widest.bit_length())
-        )
+        if search.over == "concurrency":
+            widest = int(max(high - low for low, high in pairwise(levels)))
+            # One more than halving by count takes, since the geometric middle lies below the half.
+            halvings = min(halvings, (widest - 1).bit_length() + 1 if widest > 1 else 0)
+        levels += [search.maximum] * halvings
     return levels[-search.probes_max :]

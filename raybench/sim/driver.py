@@ -71,7 +71,7 @@ class Driver:
 
     def submit(self, request: Request) -> asyncio.Event:
         """Hand over a request; the event is set whenever it has news, and at once if it was refused."""
-        now = self.clock.now()
+        now = self._catch_up()
         page = np.ascontiguousarray(request.prompt[: self.engine.profile.page_tokens], dtype=np.uint32)
         first_page = hashlib.blake2b(page.tobytes(), digest_size=8).hexdigest()
         arrival = Arrival(request.rid, self.clock.unix(now), len(request.prompt), first_page)
@@ -99,7 +99,8 @@ class Driver:
 
     def abort(self, prefix: str) -> None:
         """End all requests whose id begins with `prefix`."""
-        self._wake(self.engine.abort(prefix, self.clock.now()))
+        now = self._catch_up()
+        self._wake(self.engine.abort(prefix, now))
         self._plan_turn()
 
     def leave(self, request: Request) -> None:
@@ -107,10 +108,11 @@ class Driver:
 
         As a ghost it goes on, and is known by its id until somebody aborts it.
         """
+        now = self._catch_up()
         if request.finish is None and self.engine.faults.ghosts:
             return
         if request.finish is None:
-            self.engine.cancel(request, self.clock.now())
+            self.engine.cancel(request, now)
             self._plan_turn()
         _, arrival = self._streams.pop(request.rid)
         assert request.finish is not None
@@ -119,12 +121,11 @@ class Driver:
         arrival.retractions = request.retractions
         arrival.finish = request.finish.kind
         if arrival.end_unix_s is None:
-            arrival.end_unix_s = self.clock.unix(self.clock.now())
+            arrival.end_unix_s = self.clock.unix(now)
 
     def idle(self) -> bool:
         """Whether a flush would be carried out now."""
-        self._turn()
-        return self.engine.idle(self.clock.now())
+        return self.engine.idle(self._catch_up())
 
     def close(self) -> None:
         """No turn any more."""
@@ -132,11 +133,21 @@ class Driver:
             self._timer.cancel()
             self._timer = None
 
-    def _turn(self) -> None:
-        touched = self.engine.advance(self.clock.now())
+    def _catch_up(self) -> float:
+        """Handle all steps that have ended by now, the virtual moment that is returned.
+
+        Comes before anything from outside: a turn may be late, and what comes now must not get into a step
+        that began before it came.
+        """
+        now = self.clock.now()
+        touched = self.engine.advance(now)
         if touched:
             self.last_output_s = time.monotonic()
             self._wake(touched)
+        return now
+
+    def _turn(self) -> None:
+        self._catch_up()
         self._plan_turn()
 
     def _plan_turn(self) -> None:

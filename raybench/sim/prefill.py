@@ -115,6 +115,7 @@ class PrefillQueue:
     def _admit(self, request: Request, running: Sequence[Request], batch: Batch, now: float) -> bool:
         """Let the first in line in if it fits beside what is promised to the others; lock what the tree has
         of it. Alone it always fits."""
+        assert request.arrival <= now, "admitted before it came"
         inside = (*running, *self.filling)
         if len(inside) >= self._profile.max_running_requests:
             return False

@@ -12,10 +12,10 @@ from raybench.analysis.comparison import NotCompared, PointComparison
 from raybench.analysis.crossover import Crossover
 from raybench.analysis.difference import Verdict, advantage
 from raybench.analysis.insights import Growth, Insights, insights
+from raybench.report import numbers
 from raybench.report.baseline import BaselineComparison, compare_baseline
 from raybench.report.compare import PairComparison, compare_runs
 from raybench.report.imported import write_imported
-from raybench.report.metric_words import times
 from raybench.report.published import read_published
 from raybench.report.retest import RetestResult, compare_retest
 from raybench.report.source import points_rows
@@ -113,7 +113,7 @@ def test_how_many_times_the_wide_recipe_is_better(
 def test_text_and_table_disagree_on_the_short_input_at_64(pair: PairComparison) -> None:
     """The text says 1.2x for 341 against 272 tok/s; the table gives 1.25, and 1.3 in the text's own digits."""
     fast, wide = values(pair, "1k-128", 64, RATE)
-    assert times(wide / fast) == "1.25x"
+    assert numbers.times(wide / fast, decimals=2) == "1.25×"
     assert round(wide / fast, 1) == 1.3
 
 

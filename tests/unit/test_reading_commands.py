@@ -135,7 +135,7 @@ def test_compare_as_json_has_full_precision_and_as_markdown_pastes(cli: Cli, see
     assert told["regressed"] is True
     _, out, _ = cli("compare", *sides, "--markdown")
     assert out.startswith("## B TP8+EAGLE3+AR against A TP2PP4\n")
-    assert "| 1 | Input TPS | 534 | 1,587 | +197.3 % | 2.97x | 8 | better |" in out
+    assert "| 1 | Input TPS | 534 | 1,587 | +197.3 % | 2.97× | 8 | better |" in out
     assert cli("compare", *sides, "--markdown", "--json")[0] == 2
 
 
@@ -149,7 +149,7 @@ def test_repeats_show_the_floor_that_they_bring(cli: Cli, tmp_path: Path) -> Non
     code, out, _ = cli("compare", tmp_path / "a1", tmp_path / "b1", *repeats)
     assert code == 0
     row = next(line for line in out.splitlines() if "Output TPS" in line)
-    assert row.split() == ["8", "Output", "TPS", "101", "109", "+7.9", "%", "1.08x", "2.0", "%", "better"]
+    assert row.split() == ["8", "Output", "TPS", "101", "109", "+7.9", "%", "1.08×", "2.0", "%", "better"]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_baseline_is_an_order_of_magnitude_and_gives_no_verdict(cli: Cli, seed
     baseline = Path(__file__).parents[2] / "baselines" / "b300.yaml"
     code, out, _ = cli("compare", seed, "--baseline", baseline)
     assert code == 0 and fits(out)
-    assert out.index("Order of magnitude only") < out.index("hardware") < out.index("B 5.0x")
+    assert out.index("Order of magnitude only") < out.index("hardware") < out.index("B 5.0×")
     assert "Not stated by the source: quantisation of the model" in out
     assert "better" not in out and "worse" not in out
     told = json.loads(cli("compare", seed, "--baseline", baseline, "--json")[1])

@@ -9,8 +9,9 @@ from synthetic_run import ACCEPT, SyntheticRun, planned, wave
 
 from raybench.analysis.merge import MERGE_JSON, merge
 from raybench.records.rundir import RunDirectory, read_json, write_json
-from raybench.report.blocks import Heading, Line, Row, Table, markdown
 from raybench.report.compare import PairComparison, compare_runs
+from raybench.report.document import Heading, Paragraph, Row, Table
+from raybench.report.markdown import answer
 from raybench.report.metric_words import change, label, shown
 
 RATE = "output_tokens_per_s"
@@ -91,7 +92,9 @@ def test_o_k2_a_point_that_was_measured_again_says_so(tmp_path: Path) -> None:
 
     found = pair(made(tmp_path / "a", FACTS), made(tmp_path / "b", FACTS, attempt=2))
     assert found.points[0].attempts == (1, 2)
-    lines = [b.text for b in comparison_blocks(Comparison((RATE,), 3.0, [found], [], [])) if isinstance(b, Line)]
+    lines = [
+        b.text for b in comparison_blocks(Comparison((RATE,), 3.0, [found], [], [])) if isinstance(b, Paragraph)
+    ]
     assert "The attempt that counts is not the same: 1k c2 (1 | 2)." in lines
 
 
@@ -152,7 +155,7 @@ def test_o_k1_a_change_from_zero_has_words_and_no_number() -> None:
 
 def test_markdown_keeps_bars_and_stars_out_of_its_tables() -> None:
     table = Table(("A|B", "n"), [Row(("x*", "1"))], right=frozenset({1}))
-    assert markdown([Heading("H"), Line("bad", "bad"), table]) == (
+    assert answer([Heading("H", level=2), Paragraph("bad", "bad"), table]) == (
         "## H\n\n**bad**\n\n| A\\|B | n |\n| --- | ---: |\n| x\\* | 1 |\n"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +65,13 @@ def test_levels_double_until_one_fails_and_are_then_halved_by_ratio() -> None:
     probes, result = play(slo(), lambda level: latency(level, level <= 45))
     assert levels(probes) == [1, 2, 4, 8, 16, 32, 64, 45, 54, 49]
     assert result == Result("found", level=45, passes=45, fails=49)
+
+
+@pytest.mark.parametrize("threshold", range(16, 32))
+def test_the_plan_counts_every_level_of_a_geometric_halving(threshold: int) -> None:
+    search = replace(slo(), maximum=31, resolution=0.01)
+    probes, _ = play(search, lambda level: latency(level, level <= threshold))
+    assert len(probes) <= len(most_levels(search))
 
 
 @given(BOUNDS, RESOLUTIONS, st.data())
@@ -233,7 +241,7 @@ def test_the_limit_of_one_request_is_the_widest_of_its_latency() -> None:
     assert request_limits(search) == {"ttft_ms": 900.0, "e2e_ms": 5000.0}
 
 
-@pytest.mark.parametrize(("maximum", "most"), [(1, 1), (2, 2 + 1), (256, 9 + 4), (130, 9 + 4)])
+@pytest.mark.parametrize(("maximum", "most"), [(1, 1), (2, 2), (256, 9 + 4), (130, 9 + 4)])
 def test_the_most_levels_are_growth_and_the_halvings_of_one_doubling(maximum: int, most: int) -> None:
     assert len(most_levels(slo(maximum=maximum))) == most
 

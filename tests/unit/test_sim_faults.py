@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
+from sim_rehearsal import answer, ask, closed_loop, drain, make_engine, prompt
 
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
@@ -59,6 +59,7 @@ def test_a_refusal_while_busy_is_none_of_the_promised_ones() -> None:
     engine = make_engine(faults=SimFaults(flush_refusals=1))
     engine.submit(ask("1", prompt(1, 64)), 0.0)
     assert not engine.flush(0.0)
+    drain(engine)
     answer(engine, ask("2", prompt(2, 64)))
     assert [engine.flush(engine.now + wait) for wait in (1.0, 2.0)] == [False, True]
 
