@@ -15,7 +15,14 @@ import typer
 from rich.console import Console
 
 import raybench
-from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem, RaybenchError, RunDirectoryError
+from raybench.errors import (
+    EXIT_NOT_ALL_VALID,
+    EXIT_OK,
+    ConfigError,
+    ConfigProblem,
+    RaybenchError,
+    RunDirectoryError,
+)
 
 if TYPE_CHECKING:
     from raybench.cluster.spec import ClusterSpec
@@ -230,6 +237,17 @@ def report(run: RunPath) -> None:
     path = write_report(directory)
     print_points(directory, out)
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def reconcile(run: RunPath) -> None:
+    """Compare the records of a run with what the engine said of itself; exit code 1 when they differ."""
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.terminal import print_agreement
+
+    directory = RunDirectory(run)
+    directory.require()
+    _end(EXIT_OK if print_agreement(directory, out) else EXIT_NOT_ALL_VALID)
 
 
 @corpus_app.command("build")

@@ -103,6 +103,7 @@ class Procedure:
                 flush_reply = detail["reply"] = await target.flush(guards)
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
+            detail["latencies"] = await target.latencies()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
@@ -114,6 +115,7 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
+            detail["latencies"] = await target.latencies()
         return Observed(before, after, result, flush_reply, self._uncertainty_ms, idle_known, self._leased)
 
     async def _idle(self, attempt: Attempt) -> bool:
@@ -197,8 +199,11 @@ class Procedure:
 
 
 def _plain(detail: dict[str, object]) -> dict[str, object]:
-    """Server views as plain JSON; everything else is plain already."""
+    """Server views and histograms as plain JSON; everything else is plain already."""
     plain = dict(detail)
+    latencies = plain.pop("latencies", None)
+    if isinstance(latencies, dict):
+        plain["latencies"] = {name: vars(histogram) for name, histogram in latencies.items()}
     view = plain.pop("view", None)
     if isinstance(view, ServerView):
         plain["instance"] = view.instance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import numbers, searches, tables
+from raybench.report import agreement, numbers, searches, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
@@ -28,6 +28,7 @@ def render(source: Source, text: Text) -> str:
         *_section(text.searches.heading, _searches(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
+        *_section(text.agreement.heading, _agreement(source, text)),
         *_section(text.invalid, _invalid(source, text)),
         *_section(text.warnings, _warnings(source, text)),
         *_section(text.notes, _bullets(notes(source, text))),
@@ -180,6 +181,15 @@ def _steady(source: Source, text: Text) -> list[str]:
 def _vram(source: Source, text: Text) -> list[str]:
     table = tables.vram_table(source, text)
     return [text.vram_note, draw(table)] if table.rows else [text.vram_unavailable]
+
+
+def _agreement(source: Source, text: Text) -> list[str]:
+    """Nothing for an engine that says nothing of itself."""
+    table = agreement.agreement_table(source.agreements, text)
+    if not table.rows:
+        return []
+    told = agreement.verdict_line(source.agreements, text)
+    return [told, text.agreement.note, draw(table), *_bullets(agreement.flags(source.agreements, text))]
 
 
 def _invalid(source: Source, text: Text) -> list[str]:

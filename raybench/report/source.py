@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from raybench.analysis.agreement import Agreement, read_agreements
 from raybench.analysis.merge import MERGE_JSON
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
@@ -38,6 +39,7 @@ class Source:
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     searches: list[Mapping[str, Any]] = field(default_factory=list)
+    agreements: list[Agreement] = field(default_factory=list)
     status: str | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -95,6 +97,7 @@ def read_source(run: RunDirectory) -> Source:
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
         limits=_limits(lines),
         searches=_searches(run),
+        agreements=read_agreements(run),
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
     )

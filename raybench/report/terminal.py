@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raybench.report import searches, tables
+from raybench.analysis.agreement import read_agreements
+from raybench.report import agreement, searches, tables
 from raybench.report.markdown import notes, summary
 from raybench.report.source import read_source
 from raybench.report.text import ENGLISH, Text
@@ -49,6 +50,32 @@ def print_points(run: RunDirectory, console: Console, text: Text = ENGLISH) -> N
     for line in notes(source, text):
         console.print(line, style="dim", highlight=False, markup=False)
     console.print(summary(source, text)[0], highlight=False, markup=False)
+
+
+def print_agreement(run: RunDirectory, console: Console, text: Text = ENGLISH) -> bool:
+    """Print what the engine says of itself beside the records; whether nothing of it was flagged.
+
+    Raises RunDirectoryError when the run was not merged.
+    """
+    from rich import box
+    from rich.table import Table
+
+    agreements = read_agreements(run)
+    for one in agreements:
+        table = agreement.agreement_table([one], text)
+        if table.rows:
+            drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+            for k, column in enumerate(table.columns[1:], start=1):
+                drawn.add_column(column, justify="right" if k in table.right else "left", overflow="fold")
+            for row in table.rows:
+                drawn.add_row(*row.cells[1:])
+            console.print(one.point_id, style="bold", highlight=False, markup=False)
+            console.print(drawn)
+    for line in agreement.flags(agreements, text):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    console.print(text.agreement.note, style="dim", highlight=False, markup=False)
+    console.print(agreement.verdict_line(agreements, text), highlight=False, markup=False)
+    return not any(one.flagged for one in agreements)
 
 
 def _drawn(table: tables.Table, text: Text, *, can_strike: bool) -> RichTable:

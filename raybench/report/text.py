@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raybench.report.agreement_text import ENGLISH_AGREEMENT, AgreementText
+
 
 @dataclass(frozen=True)
 class SearchText:
@@ -86,6 +88,7 @@ class Text:
     gpu_incomplete: str
     notes: str
     percentile_note: str
+    agreement: AgreementText
     queueing_note: str
     struck_note: str
     throughput_note: str
@@ -269,6 +272,7 @@ ENGLISH = Text(
     warnings="Warnings",
     gpu_incomplete="{point}: GPU samples are missing for a part of the load",
     notes="Notes",
+    agreement=ENGLISH_AGREEMENT,
     percentile_note="Percentiles by nearest rank: the ceil(p*n/100)-th smallest of n. P95 is the maximum for"
     " n < 20. Failed requests give no latency sample and are never dropped from ok/n.",
     queueing_note="† queueing point: C exceeds the active limit, so TTFT contains the wait in the engine's queue.",

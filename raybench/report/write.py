@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 from raybench.analysis.stats import PERCENTILE_METHOD
@@ -34,6 +35,7 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "summary": summary(source, text)[0],
         "points": source.points,
         "searches": source.searches,
+        "agreements": [asdict(one) for one in source.agreements],
         "facts": source.facts,
         "gpus": source.gpus,
         "limits": source.limits,

@@ -71,7 +71,7 @@ measure() {
     python3 -m raybench run "$gpu/$1.yaml" --runs-dir "$runs" 2>&1 | tee -a "$OUT/rehearsal.log"
   mark "ended $1"
   for run in "$runs"/*/manifest.json; do
-    raybench reconcile "$(dirname "$run")" --server-log "$work/server.log" 2>&1 | tee -a "$OUT/rehearsal.log"
+    raybench reconcile "$(dirname "$run")" 2>&1 | tee -a "$OUT/rehearsal.log"
   done
 }
 
