@@ -23,8 +23,8 @@ class AgreementText:
 ENGLISH_AGREEMENT = AgreementText(
     heading="The engine's own books",
     note="Counters and histograms of the engine over the load beside the records, latencies in ms. By request:"
-    " client minus what the engine told with the same answer, P50 / P99. Between the two clocks lie the engine's HTTP"
-    " server (it starts its clock once it has read the request), the network, and the client's reading.",
+    " client minus what the engine told with the same answer, P50 / P99. Between the two clocks lie the engine's"
+    " HTTP server (it starts its clock once it has read the request), the network, and the client's reading.",
     verdict="{total} comparisons: {equal} equal, {agrees} agree, {explained} explained, {flagged} flagged.",
     nothing="The engine says nothing of itself that could be compared with the records.",
     columns=("Point", "What", "Engine", "Records", "Difference", ""),
