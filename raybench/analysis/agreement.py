@@ -275,6 +275,8 @@ def _inside(value_ms: float, bounds_ms: Bounds) -> bool:
 
 def _beyond(least_ms: float, typical_ms: float, limit_ms: float, lag_ms: float | None) -> tuple[Judgement, str]:
     """least, typical: client minus engine."""
+    if least_ms < -SOONER_MS and lag_ms is not None and -least_ms <= lag_ms:
+        return "explained", f"the client's stamps were up to {lag_ms:.0f} ms late"
     if least_ms < -SOONER_MS:
         return "flagged", f"seen {-least_ms:.1f} ms sooner than the engine: a clock or a stamp is wrong"
     if typical_ms <= limit_ms:
