@@ -14,8 +14,8 @@ from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_g
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
-from raybench.sim.replies import message_reply, object_reply
-from raybench.sim.request import Finish, Request
+from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object
+from raybench.sim.request import UNAVAILABLE, Finish, Request
 
 EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 #: SGLang's /health looks for a token only after this long, and gives up after the second.
@@ -55,6 +55,8 @@ class Answers:
         if not request.stream:
             await self._whole(request)
             if (refusal := _refusal(request)) is not None:
+                if refusal.status == UNAVAILABLE:
+                    return json_reply(refusal_object(refusal), UNAVAILABLE)
                 return message_reply(refusal.message or "")
             return web.Response(body=self._wire.body(request), content_type="application/json")
 
@@ -94,7 +96,7 @@ class Answers:
             return await self._stream(http, request, wire.chunks)
         await self._whole(request)
         if (refusal := _refusal(request)) is not None:
-            return object_reply(refusal.message or "", "BadRequestError")
+            return json_reply(refusal_object(refusal), refusal.status or 400)
         return web.Response(body=wire.answer(), content_type="application/json")
 
     def _accept(self, ask: Ask) -> Ask:
