@@ -246,21 +246,31 @@ def _judged(line: LatencyLine, failed: int, lag_ms: float | None) -> LatencyLine
         if failed and line.engine_n > line.client_n:
             return replace(line, judgement="explained", why=f"{why}: {failed} failed")
         return replace(line, judgement="flagged", why=why)
+    judgement, why = _of_means(line, lag_ms)
+    if judgement == "agrees":
+        judgement, why = _of_percentiles(line, lag_ms)
+    return replace(line, judgement=judgement, why=why)
+
+
+def _of_means(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
     limit = between_ms(line.engine_mean_ms)
     if line.name in ("ttft", "e2e"):
-        judgement, why = _beyond(line.difference_ms, line.difference_ms, limit, lag_ms)
-    elif abs(line.difference_ms) > limit:
-        judgement, why = "flagged", f"more than {limit:.1f} ms apart"
-    else:
-        judgement, why = "agrees", ""
-    if judgement == "agrees":
-        for percent, value, bounds in (
-            (50, line.client_p50_ms, line.engine_p50_ms),
-            (99, line.client_p99_ms, line.engine_p99_ms),
-        ):
-            if value is not None and bounds is not None and not _inside(value, bounds):
-                return replace(line, judgement="flagged", why=f"P{percent} lies outside the engine's bucket")
-    return replace(line, judgement=judgement, why=why)
+        return _beyond(line.difference_ms, line.difference_ms, limit, lag_ms)
+    if abs(line.difference_ms) > limit:
+        return "flagged", f"more than {limit:.1f} ms apart"
+    return "agrees", ""
+
+
+def _of_percentiles(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
+    pairs = ((50, line.client_p50_ms, line.engine_p50_ms), (99, line.client_p99_ms, line.engine_p99_ms))
+    for percent, value, bounds in pairs:
+        if value is None or bounds is None or (outside_ms := _outside_ms(value, bounds)) == 0:
+            continue
+        why = f"P{percent} lies {outside_ms:.1f} ms outside the engine's bucket"
+        if lag_ms is not None and outside_ms <= lag_ms:
+            return "explained", f"{why}; the client was up to {lag_ms:.0f} ms late"
+        return "flagged", why
+    return "agrees", ""
 
 
 def between_ms(engine_ms: float) -> float:
@@ -268,9 +278,14 @@ def between_ms(engine_ms: float) -> float:
     return max(BETWEEN_MS, BETWEEN_SHARE * engine_ms)
 
 
-def _inside(value_ms: float, bounds_ms: Bounds) -> bool:
+def _outside_ms(value_ms: float, bounds_ms: Bounds) -> float:
+    """How far the client's percentile is from where the engine's own would let us see it; 0 inside."""
     above, up_to = bounds_ms
-    return above - SOONER_MS <= value_ms and (up_to is None or value_ms <= up_to + between_ms(up_to))
+    if value_ms < above - SOONER_MS:
+        return above - value_ms
+    if up_to is None or value_ms <= up_to + between_ms(up_to):
+        return 0.0
+    return value_ms - up_to
 
 
 def _beyond(least_ms: float, typical_ms: float, limit_ms: float, lag_ms: float | None) -> tuple[Judgement, str]:

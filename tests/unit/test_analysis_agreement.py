@@ -106,6 +106,8 @@ def test_an_answer_seen_before_the_engine_had_it_is_flagged() -> None:
     line = line_of(found, PairedLine, "ttft")
     assert (line.judgement, line.min_ms) == ("flagged", pytest.approx(-10.0))
     assert "sooner than the engine" in line.why
+    stalled = agreement(POINT, requests(rows), books(4), 12.0)
+    assert line_of(stalled, PairedLine, "ttft").judgement == "explained"
 
 
 def test_a_late_client_is_flagged_unless_its_own_loop_says_how_late_it_was() -> None:
@@ -122,7 +124,9 @@ def test_a_percentile_outside_the_engines_bucket_is_flagged_though_the_means_agr
     attempt = books(4)
     attempt.latencies_after["tpot"]["buckets"] = [(0.15, 0), (0.3, 4)]
     line = line_of(agreement(POINT, requests([answer(k) for k in range(4)]), attempt, None), LatencyLine, "tpot")
-    assert (line.judgement, line.why) == ("flagged", "P50 lies outside the engine's bucket")
+    assert (line.judgement, line.why) == ("flagged", "P50 lies 50.0 ms outside the engine's bucket")
+    late = line_of(agreement(POINT, requests([answer(k) for k in range(4)]), attempt, 60.0), LatencyLine, "tpot")
+    assert late.judgement == "explained"
 
 
 def test_as_many_observations_as_records() -> None:
