@@ -4,8 +4,9 @@
     timeline.py OUT INTERVAL_SECONDS       until SIGTERM
 
 A run of raybench watches the GPU only while it measures; this sees the start and the stop of the server too.
-OUT/timeline.parquet has rows of records.schema.GPU, OUT/timeline.json what a sample costs, which fields the
-device does not give, the gaps, and the memory of each process as NVML tells it once a second.
+OUT/timeline.parquet has rows of records.schema.GPU (of all devices: read it by `gpu_uuid`), OUT/timeline.json
+what a sample costs, which fields the device does not give, the gaps, the memory at each mark of OUT/marks.csv (NVML's
+"used", of the first device), and the memory of each process as NVML tells it once a second.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pynvml
 
@@ -30,6 +32,7 @@ from raybench.records.schema import GPU
 
 COST_SAMPLES = 300
 DRAIN_S = 1.0
+MIB = 1024 * 1024
 
 
 def sample_cost_us() -> dict[str, float]:
@@ -71,6 +74,24 @@ def processes() -> list[dict[str, Any]]:
     return rows
 
 
+def at_marks(samples: pa.Table, marks: Path) -> list[dict[str, Any]]:
+    """For each line `unix seconds,what` of the marks: MiB in use then, and the most until the next mark."""
+    if not marks.is_file():
+        return []
+    lines = [line.split(",", 1) for line in marks.read_text().splitlines()]
+    stamps, used = (
+        samples["sample_unix_ns"].to_numpy(),
+        samples["memory_used_bytes"].to_numpy(zero_copy_only=False),
+    )
+    edges = [int(float(unix_s) * 1e9) for unix_s, _ in lines] + [int(stamps[-1]) + 1]
+    found = []
+    for begin_ns, end_ns, (_, what) in zip(edges, edges[1:], lines, strict=False):
+        within = used[(stamps >= begin_ns) & (stamps < end_ns)]
+        if within.size:
+            found.append({"mark": what, "mib": round(within[0] / MIB, 1), "mib_max": round(within.max() / MIB, 1)})
+    return found
+
+
 def main() -> int:
     out, interval_s = Path(sys.argv[1]), float(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
@@ -96,6 +117,7 @@ def main() -> int:
         "samples": status.samples,
         "gaps": status.gaps,
         "warnings": list(status.warnings),
+        "at_marks": at_marks(table.filter(pc.equal(table["gpu_index"], 0)), out / "marks.csv"),
         "null_fields": [name for name in table.column_names if name != "note" and table[name].null_count],
         "processes": by_process,
     }
