@@ -5,8 +5,8 @@
 
 A run of raybench watches the GPU only while it measures; this sees the start and the stop of the server too.
 OUT/timeline.parquet has rows of records.schema.GPU (of all devices: read it by `gpu_uuid`), OUT/timeline.json
-what a sample costs, which fields the device does not give, the gaps, the memory at each mark of OUT/marks.csv (NVML's
-"used", of the first device), and the memory of each process as NVML tells it once a second.
+what a sample costs, which fields the device does not give, the gaps, the memory at each mark of OUT/marks.csv
+(NVML's "used", of the first device), and the memory of each process as NVML tells it once a second.
 """
 
 from __future__ import annotations
