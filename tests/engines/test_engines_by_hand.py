@@ -133,7 +133,10 @@ def test_a_closed_connection_leaves_no_ghost(engine: str, start: Start) -> None:
 
 
 def test_o_s5_a_full_queue_is_an_error_in_an_answer_with_status_200(start: Start) -> None:
-    """Two run and four wait: of twelve at once six are refused. The refused ones are in no counter of tokens."""
+    """Two run and four wait: of twelve at once six are refused, or up to eight if none had begun to run yet.
+
+    The refused ones are in no counter of tokens.
+    """
     server = start("sglang", "--max-running-requests", "2", "--max-queued-requests", "4")
     before = server.tally()
 
@@ -143,13 +146,13 @@ def test_o_s5_a_full_queue_is_an_error_in_an_answer_with_status_200(start: Start
 
     rows = asyncio.run(go())
     refused = [row for row in rows if row["outcome"] != "ok"]
-    assert len(refused) == 6
+    assert 6 <= len(refused) <= 8
     for row in refused:
         assert (row["outcome"], row["error_class"], row["http_status"]) == ("engine_error", "engine_503", 200), row
         assert "queue is full" in row["error_message"]
         assert row["output_tokens"] == row["partial_output_tokens"] == 0
     assert {row["output_tokens"] for row in rows if row["outcome"] == "ok"} == {100}
-    assert server.tally().since(before).output_tokens == 600
+    assert counted_alike(server, before, [row for row in rows if row["outcome"] == "ok"])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
