@@ -315,6 +315,7 @@ app.command("import")(reading.import_table)
 app.command()(reading.compare)
 app.command()(reading.retest)
 app.command()(reading.query)
+app.command()(reading.reconcile)
 
 
 @corpus_app.command("build")

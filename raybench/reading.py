@@ -1,4 +1,4 @@
-"""Commands that need no Ray: monitor, and those that read run directories and tables (merge, import, compare).
+"""Commands that need no Ray: monitor, and those that read run directories and tables (merge, compare, reconcile).
 
 `cli.py` registers them. The rooms are imported inside the commands, so that `--help` stays quick.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -244,6 +245,25 @@ def query(
         count = write_answer(asked.rows(sql), form, output, out)
     if output is not None:
         err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
+
+
+def reconcile(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Hold the records of a run against what the engine said of itself; exit code 1 when they differ."""
+    from raybench.analysis.agreement import read_agreements
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.agreement import agreement_answer
+    from raybench.report.text_en import ENGLISH
+
+    directory = RunDirectory(run)
+    directory.require()
+    agreements = read_agreements(directory)
+    _show([asdict(one) for one in agreements], agreement_answer(agreements, ENGLISH), as_json, as_markdown)
+    if any(one.flagged for one in agreements):
+        raise typer.Exit(EXIT_NOT_ALL_VALID)
 
 
 def _show(for_programs: object, blocks: Iterable[Told], as_json: bool, as_markdown: bool) -> None:

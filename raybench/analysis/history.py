@@ -29,6 +29,9 @@ class Attempt:
     load_ended_unix_ns: int | None = None
     windows: Mapping[str, Any] = field(default_factory=dict)
     counters_before: Mapping[str, float | None] = field(default_factory=dict)
+    counters_after: Mapping[str, float | None] = field(default_factory=dict)
+    latencies_before: Mapping[str, Any] = field(default_factory=dict)
+    latencies_after: Mapping[str, Any] = field(default_factory=dict)
     preemptions: int | None = None
     failed_step: tuple[str, str] | None = None
     verdict: str | None = None
@@ -158,8 +161,9 @@ def _step_told(attempt: Attempt, line: Line) -> Attempt:
     counters = line.get("counters") or {}
     match line["step"]:
         case "counters_before":
-            return replace(attempt, counters_before=counters)
+            return replace(attempt, counters_before=counters, latencies_before=line.get("latencies") or {})
         case "counters_after":
+            attempt = replace(attempt, counters_after=counters, latencies_after=line.get("latencies") or {})
             before, after = attempt.counters_before.get("preemptions"), counters.get("preemptions")
             if before is None or after is None or after < before:
                 return attempt

@@ -123,6 +123,7 @@ class Procedure:
                 detail["refusals"] = refusals[:REFUSALS_KEPT]
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
+            detail["latencies"] = await target.latencies()
             log_before = detail["log_position"] = await self._log_mark()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
@@ -135,6 +136,7 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
+            detail["latencies"] = await target.latencies()
             gone = any(summary.given_up for summary in result.summaries) or result.lost
             inside = await (target.inside() if gone else target.left_inside(guards.counters_settle_s))
             log_after = detail["log_position"] = await self._log_mark()
@@ -255,8 +257,11 @@ class Procedure:
 
 
 def _plain(detail: dict[str, object]) -> dict[str, object]:
-    """Server views as plain JSON; everything else is plain already."""
+    """Server views and histograms as plain JSON; everything else is plain already."""
     plain = dict(detail)
+    latencies = plain.pop("latencies", None)
+    if isinstance(latencies, dict):
+        plain["latencies"] = {name: vars(histogram) for name, histogram in latencies.items()}
     view = plain.pop("view", None)
     if isinstance(view, ServerView):
         plain["instance"] = view.instance

@@ -30,6 +30,7 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
+from raybench.engines.histogram import Histogram
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
@@ -143,6 +144,9 @@ class FakeEngine:
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         self.log.append("counters")
         return Counters(**self.counters), Gauges()
+
+    async def latencies(self, http: Http) -> dict[str, Histogram]:
+        return {}
 
     async def facts(self, http: Http) -> Facts:
         return Facts(
