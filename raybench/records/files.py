@@ -50,18 +50,23 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def append_whole(file: int, data: bytes, path: Path) -> None:
+    """`append_all` to a file of a run. Raises RunDirectoryError, naming `path`."""
+    with writing(path):
+        append_all(file, data)
+
+
+def append_all(file: int, data: bytes) -> None:
     """Append every byte, or none: what a full disk took of them is taken back, so that nothing torn gets
-    between what is appended later. The file has one writer. Raises RunDirectoryError, naming `path`.
+    between what is appended later. The file has one writer. Raises OSError.
     """
     before = os.fstat(file).st_size
-    with writing(path):
-        try:
-            view = memoryview(data)
-            while view:  # the system may take them in pieces
-                view = view[os.write(file, view) :]
-        except OSError:
-            os.ftruncate(file, before)
-            raise
+    try:
+        view = memoryview(data)
+        while view:  # the system may take them in pieces
+            view = view[os.write(file, view) :]
+    except OSError:
+        os.ftruncate(file, before)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

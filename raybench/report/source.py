@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from raybench.analysis.agreement import Agreement, read_agreements
 from raybench.analysis.merge import MERGE_JSON
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
 from raybench.records.journal import read_journal
@@ -91,13 +92,14 @@ class Source:
 
     A point has, beside its columns of points.parquet, `run` (the index of its run), `index` (its own in
     `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too. Of repeats that
-    `repeats.pool_repeats` made one row of, `index` is None.
+    `repeats.pool_repeats` made one row of, `index` is None. An agreement names its point as this report does.
     """
 
     runs: tuple[Run, ...]
     points: list[Point]
     by_arm: Mapping[str, ArmFacts]
     searches: Sequence[Mapping[str, Any]] = ()
+    agreements: Sequence[Agreement] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -155,6 +157,7 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     points: list[Point] = []
     by_arm: dict[str, ArmFacts] = {}
     found: list[Mapping[str, Any]] = []
+    agreements: list[Agreement] = []
     for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
         run, arms = _read_run(directory, arms_of(own))
         runs.append(run)
@@ -164,8 +167,9 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
             name = names[point["arm"]] + point["point_id"].removeprefix(point["arm"])
             place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
             points.append(point | place)
+        agreements += _agreements(directory, {point["point_id"]: point["name"] for point in points[-len(own) :]})
         found += [{**one, "arm": names[one["arm"]]} for one in _searches(directory) if one["arm"] in names]
-    return Source(tuple(runs), points, by_arm, found)
+    return Source(tuple(runs), points, by_arm, found, agreements)
 
 
 def points_of_arms(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
@@ -228,6 +232,14 @@ def _searches(directory: RunDirectory) -> list[Mapping[str, Any]]:
     if not isinstance(entries, list):
         raise RunDirectoryError(f"{directory.searches_json}: not a list of searches")
     return entries
+
+
+def _agreements(directory: RunDirectory, names: Mapping[str, str]) -> Iterator[Agreement]:
+    """Of the points that have a name here; none of a run without records, as an imported one is."""
+    if directory.requests_parquet.is_file():
+        for one in read_agreements(directory):
+            if one.point_id in names:
+                yield replace(one, point_id=names[one.point_id])
 
 
 def json_object(path: Path) -> Mapping[str, Any]:

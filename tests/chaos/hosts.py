@@ -21,7 +21,8 @@ import psutil
 ROLES = {"head": {"bench_client": 1}, "client": {"bench_client": 1}, "target": {"gpu_host": 1}}
 DISK_MIB = 48
 #: How Ray titles the processes of our actors, and what is in the command lines of our other processes.
-OURS = ("ray::CoordinatorActor", "ray::LoadWorkerActor", "ray::TargetHostActor", "-m raybench")
+ACTORS = ("CoordinatorActor", "LoadWorkerActor", "TargetHostActor", "GpuMonitorActor", "ClaimActor")
+OURS = (*(f"ray::{actor}" for actor in ACTORS), "-m raybench")
 
 
 class Hosts:

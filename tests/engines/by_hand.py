@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +25,13 @@ from raybench.records.schema import REQUESTS
 from raybench.scenario.schema import Corpus, RequestLimits, SyntheticCorpus
 
 Row = dict[str, Any]
-#: Gives the running server of an engine.
-Start = Callable[[str], Server]
+
+
+class Start(Protocol):
+    """Gives the running server of an engine, started with these options beside the usual ones."""
+
+    def __call__(self, engine: str, *options: str) -> Server: ...
+
 
 #: Tokens of context that the servers are started with: what does not fit is soon reached.
 CONTEXT = 4096
