@@ -23,6 +23,7 @@ from raybench.analysis.metrics import REQUEST_METRICS
 from raybench.analysis.parts import (
     Gathered,
     gpu_samples,
+    log_warnings,
     request_columns,
     requests_of,
     server_samples,
@@ -106,7 +107,7 @@ def merge(run: RunDirectory) -> list[str]:
     if searches:
         write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
     _write_table(run.points_parquet, points_table(rows.values()))
-    warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
+    warnings = sorted([*warnings, *gpu.warnings, *server.warnings, *log_warnings(run)])
     how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
     write_json(run.path / MERGE_JSON, {**how, "warnings": warnings})
     return warnings

@@ -89,6 +89,17 @@ def server_samples(run: RunDirectory, history: History) -> Gathered:
     return Gathered(_sorted(gathered.table, ["arm", "aligned_unix_ns", SOURCE_COLUMN]), gathered.warnings)
 
 
+def log_warnings(run: RunDirectory) -> list[str]:
+    """What is wrong with the parts of the engines' logs, whose rows are in no table of the merge."""
+    return [text for path in run.server_log_parts() for text in _damage(run, read_part(path))]
+
+
+def _damage(run: RunDirectory, part: Part) -> list[str]:
+    if part.warning is None:
+        return []
+    return [f"{run.relative(part.path)}: {part.warning.removeprefix(f'{part.path.name}: ')}"]
+
+
 def _not_measured(part: Part) -> str | None:
     """What is to be said of the clock of a monitor outside the cluster; None where it is known exactly."""
     source, offset = part.metadata.get("offset_source"), ClockOffset.from_metadata(part.metadata)
@@ -127,11 +138,11 @@ def _gather(
     attempt: int | None = None,
 ) -> Gathered:
     """All parts under `schema`, each with its columns `stamps` brought onto the coordinator's clock."""
-    tables, warnings = [], []
+    tables: list[pa.Table] = []
+    warnings: list[str] = []
     for part in parts:
         name = run.relative(part.path)
-        if part.warning is not None:
-            warnings.append(f"{name}: {part.warning.removeprefix(f'{part.path.name}: ')}")
+        warnings += _damage(run, part)
         readings = _readings(part, history, point_id, attempt)
         table = part.table
         for source, aligned in stamps.items():

@@ -24,8 +24,11 @@ from raybench.analysis.searches import read_search
 from raybench.engines import ENGINES
 from raybench.protocol.evidence import strike_damaged
 from raybench.protocol.invocation import History
+from raybench.records.files import write_file
 from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
+from raybench.records.schema import SERVER_LOG
+from raybench.records.stream import ArrowEncoder
 from raybench.report.write import write_report
 
 Row = dict[str, Any]
@@ -49,6 +52,8 @@ def by_the_coordinator(path: Path) -> RunDirectory:
         asyncio.run(stage.play())
         stage.lose_in = None
         asyncio.run(stage.play())
+    log = ArrowEncoder(SERVER_LOG, {})
+    write_file(stage.run.server_log_part("arm"), log.encode([{"position": 80, "kind": "flush"}]) + log.close())
     return stage.run
 
 
