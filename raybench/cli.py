@@ -273,19 +273,6 @@ def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
 
 
 @app.command()
-def merge(run: RunPath) -> None:
-    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
-    from raybench.analysis.merge import merge as merge_run
-    from raybench.records.rundir import RunDirectory
-
-    directory = RunDirectory(run)
-    directory.require()
-    for warning in merge_run(directory):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"{run}: merged", highlight=False)
-
-
-@app.command()
 def report(
     runs: Annotated[
         list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
@@ -322,6 +309,8 @@ def report(
         out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
+app.command()(reading.monitor)
+app.command()(reading.merge)
 app.command("import")(reading.import_table)
 app.command()(reading.compare)
 app.command()(reading.retest)

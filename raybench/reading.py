@@ -1,10 +1,12 @@
-"""Commands that read run directories and tables: import, compare, reconcile. They need no Ray and contact nothing.
+"""Commands that need no Ray: monitor, and those that read run directories and tables (merge, compare, reconcile).
 
 `cli.py` registers them. The rooms are imported inside the commands, so that `--help` stays quick.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -29,6 +31,64 @@ Metrics = Annotated[
 NoiseFloor = Annotated[
     float, typer.Option("--noise-floor", help="Percent below which single runs are not called different.", min=0)
 ]
+
+
+def monitor(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the file of samples.", show_default=False)],
+    interval_s: Annotated[float, typer.Option(min=0.02, max=60.0, help="Seconds between two samples.")] = 0.5,
+    source: Annotated[str, typer.Option(help="nvml, or sim for the simulated engine at --url.")] = "nvml",
+    url: Annotated[str | None, typer.Option(help="Simulated engine, with --source sim.")] = None,
+) -> None:
+    """Sample this host's GPUs into a file, without Ray, until Ctrl-C; `merge --monitor` takes it into a run."""
+    from raybench.monitors.gpu import GpuSource
+    from raybench.monitors.nvml import NvmlSource
+    from raybench.monitors.recording import monitor_host
+    from raybench.monitors.sim_gpu import HttpGpuSource
+
+    if source not in ("nvml", "sim"):
+        raise ConfigError("options", ConfigProblem("no such source", "--source", source, "nvml, sim"))
+    if (source == "sim") != (url is not None):
+        raise ConfigError("options", "--url belongs to --source sim, and --source sim needs it")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    devices: GpuSource = NvmlSource() if url is None else HttpGpuSource(url)
+
+    def say(text: str) -> None:
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    monitor_host(devices, folder, interval_s, stop, say)
+    for warning in devices.warnings:
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    monitor_files: Annotated[
+        list[Path] | None, typer.Option("--monitor", help="File of `raybench monitor` to take in first.")
+    ] = None,
+    offset_ms: Annotated[
+        float | None, typer.Option(help="Wall clock of the --monitor host minus the coordinator's.")
+    ] = None,
+    uncertainty_ms: Annotated[
+        float | None, typer.Option(min=0.0, help="How far off that offset may be; 1000 by default.")
+    ] = None,
+) -> None:
+    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
+    from raybench.analysis.merge import merge as merge_run
+    from raybench.analysis.monitor_files import take_in
+    from raybench.records.rundir import RunDirectory
+
+    directory = RunDirectory(run)
+    directory.require()
+    if not monitor_files and (offset_ms, uncertainty_ms) != (None, None):
+        raise ConfigError("options", "--offset-ms and --uncertainty-ms are those of a --monitor file: name one")
+    for path in monitor_files or []:
+        taken = take_in(directory, path, offset_ms=offset_ms, uncertainty_ms=uncertainty_ms)
+        out.print(f"{path}: {taken.told}", highlight=False, markup=False, soft_wrap=True)
+    for warning in merge_run(directory):
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"{run}: merged", highlight=False)
 
 
 def import_table(

@@ -328,8 +328,9 @@ def job_status(run: str, runs_dir: Path) -> str:
     from raybench.report.live import plain_line
 
     client, submission = _reconnect(run, runs_dir)
-    state = client.get_job_status(submission.submission_id)
-    lines = client.get_job_logs(submission.submission_id).splitlines()
+    with jobs.explained(submission.submission_id):
+        state = client.get_job_status(submission.submission_id)
+        lines = client.get_job_logs(submission.submission_id).splitlines()
     events = [event for event in map(read_line, lines) if event is not None]
     last: Any = next((event for event in reversed(events) if event["kind"] not in ("run", "note")), None)
     text = f"{submission.run_id}: {state.value}"
@@ -347,7 +348,9 @@ def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> No
     if follow:
         _follow(client, submission, console)
         return
-    for line in client.get_job_logs(submission.submission_id).splitlines():
+    with jobs.explained(submission.submission_id):
+        lines = client.get_job_logs(submission.submission_id).splitlines()
+    for line in lines:
         if read_line(line) is None:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

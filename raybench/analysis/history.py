@@ -57,7 +57,7 @@ class PointHistory:
 class History:
     """A run as its journal tells it.
 
-    clocks: measured offsets by (worker or host, point_id, attempt); the latter two are None for those
+    clocks: measured offsets by (worker or other clock, point_id, attempt); the latter two are None for those
     not tied to an attempt.
     """
 
@@ -84,7 +84,7 @@ class History:
     def clock_readings(
         self, name: str, point_id: str | None = None, attempt: int | None = None
     ) -> list[ClockReading]:
-        """Offsets measured of one worker or host, of one attempt where that is given."""
+        """Offsets measured of one clock, of one attempt where that is given."""
         return [
             reading
             for (of, of_point, of_attempt), readings in self.clocks.items()
@@ -92,14 +92,13 @@ class History:
             for reading in readings
         ]
 
-    def attempt_clocks(self, point_id: str, attempt: int) -> list[ClockReading]:
-        """Offsets of all workers and hosts that were measured for one attempt."""
-        return [
-            reading
-            for (_, of_point, of_attempt), readings in self.clocks.items()
+    def attempt_clocks(self, point_id: str, attempt: int) -> dict[str, tuple[ClockReading, ...]]:
+        """By clock, the offsets that were measured over one attempt."""
+        return {
+            name: readings
+            for (name, of_point, of_attempt), readings in self.clocks.items()
             if (of_point, of_attempt) == (point_id, attempt)
-            for reading in readings
-        ]
+        }
 
 
 def read_history(lines: Iterable[Line]) -> History:
@@ -112,9 +111,9 @@ def read_history(lines: Iterable[Line]) -> History:
         if event == "arm_ready":
             ready.setdefault(line["arm"], []).append(line["unix_ns"])
         elif event == "clock":
-            key = (line.get("worker") or line["host"], point_id, line.get("attempt"))
-            reading = ClockReading(line["unix_ns"], line["offset_ns"], line["uncertainty_ns"])
-            clocks.setdefault(key, []).append(reading)
+            key = (line.get("worker") or line["clock"], point_id, line.get("attempt"))
+            measured = (line["offset_ns"], line["uncertainty_ns"], line.get("wall_ahead_ns", 0))
+            clocks.setdefault(key, []).append(ClockReading(line["unix_ns"], *measured))
         elif isinstance(point_id, str):
             points[point_id] = _told(points.get(point_id, PointHistory()), line)
     return History(

@@ -20,8 +20,9 @@ import ray
 from ray.exceptions import RayActorError
 
 import raybench
+from raybench.cluster.calls import live_nodes, pinned
 from raybench.cluster.capacity import Host
-from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet, live_nodes, pinned
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet
 from raybench.cluster.layout import Node, able_nodes, seat_workers
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.corpus.tokens import render_ids

@@ -42,13 +42,18 @@ SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
 
 
 class Limits(Model):
-    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win."""
+    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win.
+
+    reserved_context_tokens: of the context, beside input and output; None means what the engine is known to keep.
+    reserved_tokens_per_request: of the KV pool, beside input and output.
+    """
 
     max_running_requests: Count | None = None
     kv_pool_tokens: Tokens | None = None
     context_tokens: Tokens | None = None
     max_input_tokens: Tokens | None = None
     page_tokens: Count | None = None
+    reserved_context_tokens: Annotated[int, Field(ge=0)] | None = None
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
@@ -305,7 +310,9 @@ class Guards(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0
-    clock_uncertainty_ms_max: Seconds = 50.0
+    clock_uncertainty_ms_max: Positive = 50.0
+    clock_offset_ms_max: Positive = 1000.0
+    clock_change_ms_max: Positive = 50.0
 
 
 class RequestLimits(Model):
