@@ -123,7 +123,7 @@ def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None
 def test_o_s5_a_full_queue_is_refused_as_by_the_real_engine() -> None:
     """Two run, four wait: the seventh is told so in the only event of a stream that begins with status 200."""
     engine = make_engine(Sim(max_running_requests=2, max_queued_requests=4))
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
     for k in range(2):
         engine.submit(ask(f"rid-{k}", prompt(k, 100), 50), 0.0)
     while len(engine.running) < 2:
