@@ -6,12 +6,12 @@
 #                                                          called again, it goes on and needs neither file
 #
 # A set-up is done when its server came up and every run of it came to its end.
-# Results go to $OUT, one archive a set-up. What was unpacked stays in /opt/raybench-gpu for the next call; the scenarios
+# Results go to $OUT, one archive a set-up. What was unpacked stays in /var/tmp/raybench-gpu for the next call; the scenarios
 # name the servers' logs there. The client's packages come before those of the machine, which may be older than it needs.
 set -uo pipefail
 gpu=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$gpu/../../.." && pwd)
-home=/opt/raybench-gpu
+home=/var/tmp/raybench-gpu
 client=$home/client server=$home/server
 : "${OUT:?is not set: the folder for the results}"
 #: The first start compiles kernels; later ones on the same machine take half of it.
