@@ -112,7 +112,11 @@ class Agreement:
 
 
 def read_agreements(run: RunDirectory) -> list[Agreement]:
-    """All points that left records, in the order of the file. Raises RunDirectoryError if it is not merged."""
+    """All points that left records, in the order of the file. Raises RunDirectoryError if it is not merged, or has
+    none because it was imported.
+    """
+    if run.read_manifest().get("imported"):
+        raise RunDirectoryError(f"{run.path}: was imported, so there are no records to hold against an engine")
     if not run.requests_parquet.is_file():
         raise RunDirectoryError(
             f"{run.path}: has no {run.requests_parquet.name}; make it with: raybench merge {run.path}"

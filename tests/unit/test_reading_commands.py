@@ -1,4 +1,4 @@
-"""import, compare, retest and query as a user calls them: exit codes, wrong input, 80 columns, no Ray."""
+"""import, compare, retest, query, reconcile as a user calls them: exit codes, wrong input, 80 columns, no Ray."""
 
 from __future__ import annotations
 
@@ -273,6 +273,25 @@ for arguments in {calls!r}:
         assert not ended.code, arguments
 print("loaded:", *sorted({{name.partition(".")[0] for name in sys.modules}}))
 """
+
+
+def test_reconcile_of_an_engine_that_says_nothing_of_itself(cli: Cli, measured: Path) -> None:
+    code, out, _ = cli("reconcile", measured)
+    assert (code, fits(out)) == (0, True)
+    assert "The engine says nothing of itself" in out
+    code, out, _ = cli("reconcile", measured, "--json")
+    assert code == 0
+    assert [(one["point_id"], one["counts"]) for one in json.loads(out)] == [
+        ("tp2pp4/1k/c2", []),
+        ("tp2pp4/1k/c4", []),
+        ("tp8/1k/c2", []),
+    ]
+
+
+def test_reconcile_of_a_table_that_somebody_else_measured(cli: Cli, seed: Path) -> None:
+    code, _, err = cli("reconcile", seed)
+    assert code == 2
+    assert "was imported" in err
 
 
 def test_no_reading_command_loads_ray_and_only_query_loads_duckdb(seed: Path, measured: Path) -> None:

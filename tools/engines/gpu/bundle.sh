@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bundle.sh FOLDER: packs what rehearsal.sh carries to a GPU machine that has Python 3.12, torch 2.11 (CUDA 13), nvcc
-# and no network: FOLDER/gpu/sglang-site.tar.xz (50 MB), FOLDER/gpu/ray-site.tar.xz (30 MB) and FOLDER/whl (6 MB).
+# and no network: FOLDER/gpu/sglang-site.tar.xz (50 MB), FOLDER/gpu/ray-site.tar.xz (30 MB) and FOLDER/whl (11 MB).
 #
 # The kernel wheel is cut down to the sm90 operators (the FlashAttention-3 library in it is 340 MB packed, and only
 # `--attention-backend fa3` needs it), Ray to its core. Needs pip, unzip, xz; about 500 MB are downloaded.
@@ -37,6 +37,9 @@ unzip -qo "$work"/raywhl/ray-*.whl -d "$work/ray" -x 'ray/jars/*' '*.js.map' 'ra
   'ray/data/*' 'ray/serve/*' 'ray/air/*' 'ray/dashboard/client/*'
 tar -C "$work/ray" -c . | xz -T0 -6 > "$folder/gpu/ray-site.tar.xz"
 
+# aiohttp and what it needs: the machine's own may be older than raybench's bound.
+get "$folder/whl" aiohttp==3.14.5 aiohappyeyeballs==2.7.1 aiosignal==1.4.0 frozenlist==1.8.0 multidict==7.2.1 \
+  propcache==0.5.4 yarl==1.25.1 uvloop==0.23.0
 get "$folder/whl" typer==0.29.2 annotated-doc==0.0.7 shellingham==1.5.4 click==8.5.1 rich==15.0.0 markdown-it-py==4.3.0 \
   mdurl==0.1.2 pygments==2.21.0 orjson==3.13.0 PyYAML==6.0.4 prometheus-client==0.26.0 psutil==7.2.2 jinja2==3.1.6 \
   markupsafe==3.0.4

@@ -5,11 +5,13 @@
 #   rehearsal.sh run SGLANG_ARCHIVE MODEL [SECONDS]        all set-ups not done yet that fit into SECONDS (570);
 #                                                          called again, it goes on and needs neither file
 #
-# Results go to $OUT, one archive a set-up. What was unpacked stays in $RAYBENCH_GPU_HOME for the next call.
+# A set-up is done when its server came up and every run of it came to its end.
+# Results go to $OUT, one archive a set-up. What was unpacked stays in /var/tmp/raybench-gpu for the next call; the scenarios
+# name the servers' logs there. The client's packages come before those of the machine, which may be older than it needs.
 set -uo pipefail
 gpu=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$gpu/../../.." && pwd)
-home=${RAYBENCH_GPU_HOME:-/opt/raybench-gpu}
+home=/var/tmp/raybench-gpu
 client=$home/client server=$home/server
 : "${OUT:?is not set: the folder for the results}"
 #: The first start compiles kernels; later ones on the same machine take half of it.
@@ -63,16 +65,19 @@ stop_server() {
   mark stopped
 }
 
-# measure SCENARIO [RUNS_FOLDER]
+# measure SCENARIO [RUNS_FOLDER]: raybench came to its end when it says whether all points are valid (0) or not (1).
 measure() {
-  local runs=$work/${2:-runs} run
+  local runs=$work/${2:-runs} run code
   mark "run $1"
   timeout -s INT -k 10 "$RUN_LIMIT_S" bash -c 'exec "$@"' _ env PYTHONPATH="$root:$client" PYTHONUNBUFFERED=1 \
     python3 -m raybench run "$gpu/$1.yaml" --runs-dir "$runs" 2>&1 | tee -a "$OUT/rehearsal.log"
+  code=${PIPESTATUS[0]}
   mark "ended $1"
+  [ "$code" -le 1 ] || { complete=no; say "$setup: $1 ended with exit code $code"; }
   for run in "$runs"/*/manifest.json; do
     raybench reconcile "$(dirname "$run")" 2>&1 | tee -a "$OUT/rehearsal.log"
   done
+  return 0
 }
 
 setup_hicache() {
@@ -103,7 +108,7 @@ setup_spec() {
 }
 
 run_setups() {
-  local archive=$1 limit=${3:-570} timeline
+  local archive=$1 limit=${3:-570} timeline complete
   model=$home/model
   [ -d "$model" ] || cp -r "$2" "$model" || return 1
   [ -d "$server" ] || { mkdir -p "$server" && tar -C "$server" -xJf "$archive"; } || return 1
@@ -122,8 +127,9 @@ run_setups() {
     timeline=$!
     sleep 2
     say "$setup: starting the server"
-    "setup_$setup"
-    grep -q ",up$" "$work/marks.csv" && touch "$home/done/$setup"
+    complete=yes
+    "setup_$setup" || complete=no
+    [ "$complete" = yes ] && touch "$home/done/$setup"
     stop_server
     sleep 2
     kill "$timeline"
@@ -137,5 +143,5 @@ run_setups() {
 case ${1:-} in
   unpack) unpack "$2" "$3" ;;
   run) run_setups "$2" "$3" "${4:-570}" ;;
-  *) sed -n '2,8p' "$0"; exit 2 ;;
+  *) sed -n '2,10p' "$0"; exit 2 ;;
 esac
