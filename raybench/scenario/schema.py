@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.arrivals import Arrivals, TraceReplay
+from raybench.scenario.launch import Command, Inventory, Launch, ServiceCheck
 from raybench.scenario.levels import Level
 from raybench.scenario.search_block import SearchBlock
 from raybench.scenario.values import (
@@ -86,12 +87,14 @@ class Tls(Model):
 
 
 class Arm(Model):
-    """One deployment under comparison: exactly one of `url` (reach it) or `sim` (start it)."""
+    """One deployment under comparison: exactly one of `url` (reached, or launched there) and `sim` (started)."""
 
     engine: EngineName = "sglang"
     url: Url | None = None
     control_urls: list[Url] = []
     sim: Sim | None = None
+    launch: Launch | None = None
+    inventory: Inventory = Inventory()
     route: Route | None = None
     model: str | None = None
     api_key_env: VariableName | None = None
@@ -105,11 +108,18 @@ class Arm(Model):
     def _one_way_to_the_target(self) -> Arm:
         if (self.url is None) == (self.sim is None):
             raise ValueError("an arm needs exactly one of `url` and `sim`")
+        if self.launch is not None and self.url is None:
+            raise Misfit("what is launched answers at an address: give `url`, not `sim`", "launch")
         if self.sim is not None and self.engine != "sglang":
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
         if self.route == "generate" and self.engine != "sglang":
             raise ValueError("the route `generate` exists on sglang only")
         return self
+
+    @property
+    def is_started(self) -> bool:
+        """Whether raybench starts it and ends it; else it is only reached."""
+        return self.sim is not None or self.launch is not None
 
     @property
     def effective_route(self) -> Route:
@@ -361,6 +371,27 @@ class Placement(Model):
     start_timeout_s: Seconds = 60.0
 
 
+class Service(Model):
+    """The deployment in use on the target's host: down while arms are measured, brought back and verified after.
+
+    Its commands run there, in order, each with a limit. One that fails while bringing back does not end it: what
+    counts is the verification.
+    """
+
+    deployment: Arm
+    take_down: Annotated[list[Command], Field(min_length=1)]
+    bring_back: Annotated[list[Command], Field(min_length=1)]
+    command_timeout_s: Seconds = 300.0
+    ready_timeout_s: Seconds = 1800.0
+    verify: ServiceCheck = ServiceCheck()
+
+    @model_validator(mode="after")
+    def _it_is_only_reached(self) -> Service:
+        if self.deployment.is_started:
+            raise Misfit("the service is reached by `url` alone: `bring_back` starts it", "deployment")
+        return self
+
+
 class Scenario(Model):
     """One YAML file: arms x workloads under guards, with monitors."""
 
@@ -373,6 +404,7 @@ class Scenario(Model):
     load: Load = Load()
     monitors: Monitors = Monitors()
     placement: Placement = Placement()
+    service: Service | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Scenario:
