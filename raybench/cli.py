@@ -47,10 +47,8 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
     loaded = _load(scenario, _cluster(cluster))
     from raybench.scenario.load import scenario_sha256
-    from raybench.scenario.trace import read_traces
 
-    read_traces(loaded, scenario.resolve().parent, here_only=True)
-
+    _read_inputs(loaded, scenario.resolve().parent, here_only=True)
     out.print(
         f"{scenario}: valid; {len(loaded.arms)} arms, {len(loaded.workloads)} workloads,"
         f" sha256 {scenario_sha256(loaded)[:12]}",
@@ -109,9 +107,7 @@ def submit(
     if address is not None and spec is not None:
         raise ConfigError("options", "--address and --cluster name two clusters; give one")
     source, base, loaded = _scenario_to_run(scenario, resume, spec)
-    from raybench.scenario.trace import read_traces
-
-    read_traces(loaded, base, here_only=True)
+    _read_inputs(loaded, base, here_only=True)
     if address is None and spec is None:
         if resume is not None:
             RunDirectory(resume).require()
@@ -146,9 +142,7 @@ def run(
 ) -> None:
     """Run a scenario inside the current Ray (this is what the Ray job of `submit` runs)."""
     named, folder, loaded = _scenario_to_run(scenario, resume, None)
-    from raybench.scenario.trace import read_traces
-
-    read_traces(loaded, base or folder)
+    _read_inputs(loaded, base or folder, here_only=False)
     if "RAY_ADDRESS" not in os.environ:
         from raybench.cluster import auth
 
@@ -302,6 +296,15 @@ def _cluster(path: Path | None) -> ClusterSpec | None:
     from raybench.cluster.spec import load_cluster
 
     return load_cluster(path)
+
+
+def _read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
+    """Refuse traces and prompts that cannot be sent, before anything is contacted."""
+    from raybench.corpus.prompts import read_prompt_sets
+    from raybench.scenario.trace import read_traces
+
+    read_traces(scenario, base, here_only=here_only)
+    read_prompt_sets(scenario, base, here_only=here_only)
 
 
 def _scenario_to_run(

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
-from raybench.analysis.metrics import REQUEST_METRICS
 from raybench.analysis.parts import (
     Gathered,
     gpu_samples,
@@ -27,7 +27,7 @@ from raybench.analysis.parts import (
     server_samples,
     worker_health_of,
 )
-from raybench.analysis.point_metrics import Row, point_metrics
+from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
     only_named,
     planned_points,
@@ -37,6 +37,7 @@ from raybench.analysis.points import (
 )
 from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
+from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, replacing, write_json
 from raybench.records.schema import WORKER
@@ -74,6 +75,7 @@ def merge(run: RunDirectory) -> list[str]:
     health: list[Gathered] = []
     searches = _searches(run.read_manifest())
     goodputs: dict[str, Goodput] = {}
+    logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
     requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
         replacing(run.requests_parquet) as path,
@@ -82,7 +84,9 @@ def merge(run: RunDirectory) -> list[str]:
         series = gpu_series(gpu_table)
         for point_id in run.points():
             for attempt in run.attempts(point_id):
-                requests = requests_of(run, point_id, attempt, history)
+                requests = _with_log(
+                    requests_of(run, point_id, attempt, history), logs, point_id, attempt, history
+                )
                 health.append(worker_health_of(run, point_id, attempt, history))
                 warnings += [*requests.warnings, *health[-1].warnings]
                 final = history.point(point_id).final_attempt == attempt
@@ -102,6 +106,24 @@ def merge(run: RunDirectory) -> list[str]:
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
     write_json(run.path / MERGE_JSON, {"warnings": warnings})
     return warnings
+
+
+def _request_log(run: RunDirectory, arm: str) -> list[LoggedRequest]:
+    lines = (line for path in run.request_logs(arm) for line in path.read_bytes().splitlines())
+    return list(read_request_log(lines))
+
+
+def _with_log(
+    requests: Gathered, logs: Mapping[str, list[LoggedRequest]], point_id: str, attempt: int, history: History
+) -> Gathered:
+    """The records of an attempt with what its server's own log says of them."""
+    tried = history.point(point_id).attempts.get(attempt)
+    load = None
+    if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
+        load = tried.load_started_unix_ns, tried.load_ended_unix_ns
+    table, problem = join_log(requests.table, logs.get(point_id.partition("/")[0], []), load)
+    said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
+    return Gathered(table, (*requests.warnings, *said))
 
 
 def _planned(run: RunDirectory, history: History) -> list[dict[str, Any]]:

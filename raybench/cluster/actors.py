@@ -28,6 +28,7 @@ from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
 from raybench.monitors.sim_gpu import HttpGpuSource
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
+from raybench.records.files import read_piece
 from raybench.records.schema import GPU
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.schema import Arm
@@ -123,6 +124,13 @@ class TargetHostActor:
         running = self._sims.pop(arm_name, None)
         if running is not None:
             await asyncio.to_thread(running.stop)
+
+    async def read_from(self, path: str, offset: int, size: int) -> tuple[bytes, str | None]:
+        """A piece of a file of this host, empty at its end; or why it cannot be read."""
+        try:
+            return await asyncio.to_thread(read_piece, Path(path), offset, size), None
+        except OSError as error:
+            return b"", error.strerror or str(error)
 
     async def watch_gpus(
         self, part: str, source: str, url: str, interval_s: float, offset: ClockOffset

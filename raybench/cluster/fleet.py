@@ -22,7 +22,7 @@ from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
 from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.facts import write_gpu_inventory
-from raybench.errors import ClusterError
+from raybench.errors import ClusterError, TargetError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
@@ -287,11 +287,19 @@ class RayTargetHost:
         """What the fault `preload_corpus` makes the engine hold: one attempt of the first point."""
         points = [point for point in make_plan(self._scenario).measured if point.arm == arm_name]
         windows = points[0].requests + points[0].prewarm_requests if points else 0
+        assert self._scenario.corpus is not None, "the fault is about corpus text"
         corpus = self._scenario.corpus.model_dump(mode="json")
         return {"corpus": corpus, "base": str(self._base), "windows": windows}
 
     async def stop(self, arm_name: str) -> None:
         await within(self._actor.stop.remote(arm_name), CALL_TIMEOUT_S, f"stopping arm {arm_name}")
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        folder = str(self._run.arm(arm_name))
+        data, problem = await self._actor.read_from.remote(path.replace("{folder}", folder), offset, size)
+        if problem is not None:
+            raise TargetError("request_log", f"{path} of {arm_name} cannot be read: {problem}")
+        return bytes(data)
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         part = self._run.relative(self._run.gpu_part(self._node.hostname, self._run.next_session()))

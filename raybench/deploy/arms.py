@@ -14,7 +14,7 @@ from pathlib import Path
 from raybench.deploy.guard import PARENT_PID
 from raybench.deploy.process import LaunchedProcess, ReadyLine
 from raybench.errors import TargetError
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 
 SIM_READY_TIMEOUT_S = 30.0
 

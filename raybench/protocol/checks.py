@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
+from raybench.protocol.answer_checks import check_answers, check_prompt_lengths
 from raybench.protocol.finding import Finding, Severity
 from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.scenario.plan import Point
@@ -51,6 +52,7 @@ class Evidence:
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
     leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
+    gate_failure: what of the arm's quality gate failed, where the scenario measures all the same.
     health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
     """
 
@@ -69,6 +71,7 @@ class Evidence:
     clock_uncertainty_ms: float = 0.0
     gpu_reason: str | None = None
     gpu_required: bool = False
+    gate_failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ def _of_complete_records(
 ) -> tuple[Finding, ...]:
     return (
         *check_lengths(evidence),
+        *check_prompt_lengths(evidence.requests, evidence.point),
+        *check_answers(evidence.requests, ignore_eos=evidence.ignore_eos),
         *check_hits(evidence, rates, guards),
         *check_server(evidence),
         *check_reached_load(evidence, guards),
@@ -120,6 +125,7 @@ def _of_complete_records(
         *check_client(evidence),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
+        *check_gate(evidence),
     )
 
 
@@ -397,6 +403,12 @@ def check_clocks(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
             f"host clocks are known to {uncertainty:.1f} ms only, limit {limit:g} ms",
             {"uncertainty_ms": uncertainty},
         )
+
+
+def check_gate(evidence: Evidence) -> Iterator[Finding]:
+    """Numbers of an arm that did not pass its gate never stand without saying so."""
+    if evidence.gate_failure is not None:
+        yield Finding("gate_failed", "warning", f"quality gate not passed: {evidence.gate_failure}")
 
 
 def _ok(requests: pa.Table) -> pa.Table:

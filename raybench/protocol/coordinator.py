@@ -16,25 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 import raybench
+from raybench.corpus.prompts import Prompt
 from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger, WindowsExhausted
 from raybench.engines import ENGINES
-from raybench.engines.contract import Facts, Http, RequestShape
+from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
-from raybench.load.pacer import make_schedule
+from raybench.protocol.attempts import AttemptMaker
 from raybench.protocol.checks import Evidence, Verdict, judge
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import history_of, load_health, load_requests
 from raybench.protocol.finding import Finding
 from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.gate import GateResult, run_gate
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
+from raybench.protocol.request_log import RequestLogCopy
 from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
 from raybench.protocol.watch import ServerWatch
@@ -45,7 +46,7 @@ from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import PlannedSearch, Point, make_plan
-from raybench.scenario.schema import Arm, Limits, Scenario, Workload
+from raybench.scenario.schema import Arm, Limits, Scenario
 from raybench.scenario.search import Result
 from raybench.scenario.trace import Trace
 
@@ -61,7 +62,7 @@ class _Stop(Exception):
 
 
 class Coordinator:
-    """One run of one scenario. traces: by workload, of those that replay one."""
+    """One run of one scenario. traces, prompt_sets: by workload, of those that have one."""
 
     def __init__(
         self,
@@ -71,8 +72,9 @@ class Coordinator:
         run: RunDirectory,
         journal: Journal,
         history: History,
-        corpus: TokenCorpus,
+        corpus: TokenCorpus | None,
         traces: Mapping[str, Trace],
+        prompt_sets: Mapping[str, tuple[Prompt, ...]],
         ledger_dir: Path,
         fleet: LoadFleet,
         host: TargetHost,
@@ -88,7 +90,9 @@ class Coordinator:
         self._journal = journal
         self._history = history
         self._corpus = corpus
-        self._traces = traces
+        self._attempts = AttemptMaker(scenario, run_id, corpus, traces, prompt_sets, journal, history)
+        self._gates: dict[str, GateResult] = {}
+        self._request_logs: dict[str, RequestLogCopy] = {}
         self._ledger_dir = ledger_dir
         self._fleet = fleet
         self._host = host
@@ -111,7 +115,9 @@ class Coordinator:
             raybench_version=raybench.__version__,
             resumed=bool(self._history.serial),
             workers=self._fleet.workers,
-            corpus={
+            corpus=None
+            if self._corpus is None
+            else {
                 "name": self._corpus.name,
                 "sha256": self._corpus.sha256,
                 "tokens": len(self._corpus.ids),
@@ -146,6 +152,7 @@ class Coordinator:
                 target = await self._reach(arm_name, arm, stack)
                 facts = await target.facts()
                 limits = self._plan_arm(arm_name, arm, facts)
+                await self._pass_gate(target)
                 await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
@@ -173,6 +180,9 @@ class Coordinator:
             stack.push_async_callback(self._host.stop, arm_name)
             url = await self._host.launch(arm_name, arm)
             self._journal.append("arm_launched", arm=arm_name, url=url)
+        if arm.request_log is not None:
+            self._request_logs[arm_name] = RequestLogCopy(self._host, self._run, arm_name, arm.request_log)
+            stack.push_async_callback(self._keep_request_log, arm_name)
         endpoint = Endpoint.of_arm(arm, url)
         urls = arm.control_urls or [url]
         controls = [self._make_control(replace(endpoint, url=one), arm.admin_api_key_env) for one in urls]
@@ -192,6 +202,30 @@ class Coordinator:
         return all(self._history.settled(point.point_id) for point in points) and all(
             (search.arm, search.workload) in self._history.searched for search in searches
         )
+
+    async def _pass_gate(self, target: Target) -> None:
+        """Ask what the scenario's gate asks. Raises TargetError when it is not passed and that stops the run."""
+        gate, arm_name = self._scenario.gate, target.arm_name
+        if gate is None:
+            return
+        self.progress.arm_step(arm_name, "gate")
+        http = self._make_control(target.endpoint, None)
+        try:
+            result = await run_gate(gate, target, http)
+        finally:
+            if hasattr(http, "close"):
+                await http.close()
+        self._gates[arm_name] = result
+        write_json(self._run.arm(arm_name) / "gate.json", result.as_record())
+        told = [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in result.checks]
+        self._journal.append("gate", arm=arm_name, ok=result.ok, summary=result.summary, checks=told)
+        if not result.ok and gate.on_failure == "stop":
+            raise TargetError("gate", f"{arm_name}: quality gate {result.summary}; {result.needed} must pass")
+
+    async def _keep_request_log(self, arm_name: str) -> None:
+        copy = self._request_logs.get(arm_name)
+        if copy is not None and (problem := await copy.pull()) is not None:
+            self._journal.append("request_log", arm=arm_name, problem=problem)
 
     def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> Limits:
         """Plan the arm once more with what the engine said of itself; all that is known of its limits."""
@@ -304,11 +338,12 @@ class Coordinator:
         number = self._history.attempts.get(point.point_id, 0)
         verdict = Verdict("void", (), {})
         step_failed = False
-        for left in reversed(range(guards.attempts_max)):
+        for left in reversed(range(self._attempts.tries(point))):
             number += 1
             try:
-                attempt = self._prepare(point, number, ledger)
+                attempt = self._attempts.make(point, number, ledger)
                 observed = await procedure.carry_out(attempt)
+                await self._keep_request_log(point.arm)
                 evidence = await self._evidence(attempt, target, observed)
                 verdict = judge(evidence, guards, attempts_left=left)
             except WindowsExhausted as error:
@@ -326,44 +361,11 @@ class Coordinator:
                 break
         return number, verdict, step_failed
 
-    def _prepare(self, point: Point, number: int, ledger: WindowLedger) -> Attempt:
-        """Text that this server instance has never been sent, written into the ledger first."""
-        workload = self._workload(point)
-        prewarm = point.prewarm_requests
-        purpose = f"{self._run_id} {point.point_id} attempt {number}"
-        ids, length = self._corpus.ids, point.input_tokens
-        sha256 = self._corpus.sha256
-        warm = np.zeros(0, np.int64)
-        if prewarm:
-            warm = ledger.take(ids, prewarm, length, f"{purpose} prewarm", corpus_sha256=sha256)
-        windows = ledger.take(ids, point.requests, length, f"{purpose} load", corpus_sha256=sha256)
-        self._history.serial += 1
-        self._journal.append(
-            "attempt_started",
-            point_id=point.point_id,
-            attempt=number,
-            serial=self._history.serial,
-            windows={"load": _span(windows), "prewarm": _span(warm)},
-        )
-        arm = self._scenario.arms[point.arm]
-        shape = RequestShape(
-            route=arm.effective_route,
-            input_tokens=point.input_tokens,
-            output_tokens=point.output_tokens,
-            model=arm.model,
-            temperature=workload.temperature,
-            ignore_eos=workload.ignore_eos,
-            stream=workload.stream,
-            extra_body=dict(arm.extra_body),
-        )
-        schedule = make_schedule(workload, point.level, point.requests, self._traces.get(workload.name))
-        return Attempt(point, number, self._history.serial, shape, windows, warm, schedule)
-
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
         of_attempt = (self._run, attempt.point.point_id, attempt.number, history_of(self._run))
         requests, torn = load_requests(*of_attempt)
-        gpu = self._scenario.monitors.gpu
+        gpu, gate = self._scenario.monitors.gpu, self._gates.get(attempt.point.arm)
         return Evidence(
             point=attempt.point,
             requests=requests,
@@ -380,10 +382,8 @@ class Coordinator:
             clock_uncertainty_ms=observed.clock_uncertainty_ms,
             gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
             gpu_required=gpu.required,
+            gate_failure=None if gate is None or gate.ok else gate.summary,
         )
-
-    def _workload(self, point: Point) -> Workload:
-        return next(w for w in self._scenario.workloads if w.name == point.workload)
 
     def _commit(self, point: Point, attempt: int | None, verdict: str, reasons: list[str]) -> None:
         self._journal.append(
@@ -430,10 +430,3 @@ def _void(code: str, message: str, earlier: Verdict | None) -> Verdict:
     findings = () if earlier is None else earlier.findings
     rates: Mapping[str, float | None] = {} if earlier is None else earlier.hit_rates
     return Verdict("void", (*findings, Finding(code, "void", message)), rates)
-
-
-def _span(windows: np.ndarray) -> dict[str, int] | None:
-    """Where in the corpus the windows begin: lowest, highest, how many."""
-    if not len(windows):
-        return None
-    return {"first": int(windows.min()), "last": int(windows.max()), "count": len(windows)}

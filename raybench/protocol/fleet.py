@@ -60,6 +60,12 @@ class TargetHost(Protocol):
     async def stop(self, arm_name: str) -> None:
         """Stop what `launch` started; nothing when nothing runs."""
 
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes of a file there, from `offset` on; `{folder}` in the path is the arm's folder.
+
+        Raises TargetError when it cannot be read.
+        """
+
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         """Start the GPU monitor; None, or the reason why there is no GPU data."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
@@ -34,7 +35,7 @@ Windows = npt.NDArray[np.int64]
 class Attempt:
     """One try of a point, with the text that it may send. serial: unique in the run, for rids.
 
-    schedule: of an open loop.
+    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
     """
 
     point: Point
@@ -44,6 +45,8 @@ class Attempt:
     windows: Windows
     prewarm_windows: Windows
     schedule: Schedule | None = None
+    prompts: tuple[Prompt, ...] = ()
+    flush: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ class Procedure:
                 detail["lost"] = dict(result.lost)
             idle_known = await self._idle(attempt) and idle_known
         flush_reply = None
-        if guards.flush:
+        if attempt.flush:
             async with self._step(attempt, "flush") as detail:
                 flush_reply = detail["reply"] = await target.flush(guards)
         async with self._step(attempt, "counters_before") as detail:
@@ -153,6 +156,7 @@ class Procedure:
                 starts_per_ms=self._load.starts_per_ms,
                 sends=None if schedule is None else deal(schedule, number, len(workers)),
                 lengths=None if schedule is None else schedule.lengths,
+                prompts=attempt.prompts,
             )
             for number, (worker, share) in enumerate(slots.items())
         }

@@ -100,6 +100,15 @@ class RunDirectory:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
+    def request_logs(self, arm: str) -> list[Path]:
+        """Copies of the log in which the arm's server tells of its requests, one an invocation."""
+        return sorted((self.arms / safe_name(arm)).glob("requests*.jsonl"))
+
+    def next_request_log(self, arm: str) -> Path:
+        """Where the copy of this invocation goes."""
+        earlier = len(self.request_logs(arm))
+        return self.arm(arm) / (f"requests~{earlier + 1}.jsonl" if earlier else "requests.jsonl")
+
     def attempt(self, point_id: str, attempt: int) -> Path:
         """Folder of the parts of one attempt (1-based) of a point `arm/workload/level`."""
         assert attempt >= 1, f"attempts count from 1, not {attempt}"

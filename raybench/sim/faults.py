@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.scenario.schema import SimFaults
+from raybench.scenario.sim_block import SimFaults
 from raybench.sim.preload import Preload
 
 #: Size of the host tier, in KV pools, where a fault needs one and the profile has none.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from raybench.corpus.prompts import read_prompt_sets
 from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.engines import ENGINES
 from raybench.engines.contract import (
@@ -313,6 +314,7 @@ class FakeHost:
 
     log: list[str] = field(default_factory=list)
     reason: str | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
 
     async def launch(self, arm_name: str, arm: Arm) -> str:
         self.log.append(f"launch {arm_name}")
@@ -320,6 +322,9 @@ class FakeHost:
 
     async def stop(self, arm_name: str) -> None:
         self.log.append(f"stop {arm_name}")
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        return self.files.get(path, b"")[offset : offset + size]
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         self.log.append(f"watch {arm_name} {source}")
@@ -368,6 +373,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
+        assert self.scenario.corpus is not None
         self.corpus = load_corpus(self.scenario.corpus, self.path)
         self.run = RunDirectory(self.path / "run")
         self.run.create()
@@ -416,6 +422,7 @@ class Stage:
             history=History.of(earlier),
             corpus=self.corpus,
             traces=read_traces(self.scenario, self.path),
+            prompt_sets=read_prompt_sets(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,

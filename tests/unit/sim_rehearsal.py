@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raybench.scenario.schema import Sim, SimFaults
+from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload

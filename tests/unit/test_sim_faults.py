@@ -8,7 +8,7 @@ from sim_rehearsal import answer, ask, make_engine, prompt
 
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
-from raybench.scenario.schema import SimFaults
+from raybench.scenario.sim_block import SimFaults
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload, load_preload
 

@@ -56,10 +56,11 @@ OWNERS: dict[str, frozenset[str]] = {
     "prometheus_client": frozenset({"engines"}),
     "tokenizers": frozenset({"corpus"}),
     "psutil": frozenset({"deploy", "sim"}),
+    "jsonschema": frozenset({"scenario", "protocol"}),
     "uvloop": frozenset({"load", "cluster", "sim"}),
 }
 #: In the room protocol only these may know Arrow.
-PROTOCOL_WITH_ARROW = {"checks", "evidence", "schedule_checks"}
+PROTOCOL_WITH_ARROW = {"answer_checks", "checks", "evidence", "schedule_checks"}
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450
