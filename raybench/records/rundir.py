@@ -1,7 +1,7 @@
 """The run directory: where everything of a run lies, under names that are safe on any disk.
 
-    manifest.json  journal.jsonl
-    arms/<arm>/                                            facts, gpus, launch log
+    manifest.json  journal.jsonl  service.json
+    arms/<arm>/                                            facts, gpus, inventory, process, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
@@ -52,6 +52,7 @@ class RunDirectory:
         self.path = path
         self.manifest = path / "manifest.json"
         self.journal = path / "journal.jsonl"
+        self.service_json = path / "service.json"
         self.arms = path / "arms"
         self.parts = path / "parts"
         self.points_parquet = path / "points.parquet"
