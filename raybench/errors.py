@@ -20,6 +20,7 @@ EXIT_NOT_ALL_VALID = 1
 EXIT_USAGE = 2
 EXIT_CLUSTER = 3
 EXIT_TARGET = 4
+EXIT_SERVICE = 5
 
 
 class RaybenchError(Exception):
@@ -86,10 +87,11 @@ class TargetError(RaybenchError):
 
     def __init__(self, step: str, message: str) -> None:
         self.step = step
+        self.message = message
         super().__init__(f"{step}: {message}")
 
     def __reduce__(self) -> tuple[type[TargetError], tuple[str, str]]:
-        return type(self), (self.step, str(self).removeprefix(f"{self.step}: "))
+        return type(self), (self.step, self.message)
 
 
 class RunDirectoryError(RaybenchError):

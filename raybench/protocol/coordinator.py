@@ -23,14 +23,15 @@ from raybench.corpus.windows import WindowLedger, WindowsExhausted
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
-from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
+from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
 from raybench.protocol.attempts import AttemptMaker
 from raybench.protocol.checks import Evidence, Verdict, judge
+from raybench.protocol.deployments import Deployments
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import history_of, load_health, load_requests
 from raybench.protocol.finding import Finding
-from raybench.protocol.fleet import LoadFleet, TargetHost
+from raybench.protocol.fleet import LoadFleet, ServiceReport, TargetHost
 from raybench.protocol.gate import GateResult, run_gate
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
@@ -106,6 +107,7 @@ class Coordinator:
         declared = {name: declared_limits(arm) for name, arm in scenario.arms.items()}
         self._plans = dict.fromkeys(scenario.arms, make_plan(scenario, declared, self._probed))
         self.progress = Progress(desk, clock, len(self._planned))
+        self._deployments = Deployments(host, journal, self.progress)
 
     async def run(self) -> Outcome:
         """Everything, to its end. Raises only for bugs and for a cluster that is gone."""
@@ -126,14 +128,15 @@ class Coordinator:
         stop: _Stop | None = None
         status: Literal["complete", "stopped", "interrupted"] = "complete"
         try:
-            for arm_name, arm in self._scenario.arms.items():
-                await self._run_arm(arm_name, arm)
+            await self._run_arms()
         except _Stop as reached:
             stop, status = reached, "stopped"
+        except TargetError as error:
+            stop, status = _Stop(str(error), EXIT_TARGET), "stopped"
         except asyncio.CancelledError:
             status = "interrupted"
             await self._fleet.cancel()
-        outcome = self._outcome(status, stop)
+        outcome = self._outcome(status, stop, await self._deployments.bring_service_back())
         self._journal.append("run_ended", **asdict(outcome))
         return outcome
 
@@ -141,6 +144,14 @@ class Coordinator:
     def _planned(self) -> list[Point]:
         """All points known so far, arm by arm, each arm's as its own plan has them."""
         return [point for arm, plan in self._plans.items() for point in plan.points if point.arm == arm]
+
+    async def _run_arms(self) -> None:
+        """One after the other. Raises TargetError when one cannot be started, reached or ended."""
+        arms = self._scenario.arms
+        left = {name: arm for name, arm in arms.items() if not self._arm_settled(name)}
+        await self._deployments.make_room(left, self._scenario.service)
+        for arm_name, arm in arms.items():
+            await self._run_arm(arm_name, arm)
 
     async def _run_arm(self, arm_name: str, arm: Arm) -> None:
         if self._arm_settled(arm_name):
@@ -156,7 +167,7 @@ class Coordinator:
                 await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
-                raise _Stop(str(error), EXIT_TARGET) from error
+                raise
             procedure = self._procedure(target)
             ledger = WindowLedger(
                 self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
@@ -174,12 +185,7 @@ class Coordinator:
 
     async def _reach(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> Target:
         """The arm's engine, launched when the scenario says so, alive."""
-        url = arm.url
-        if url is None:
-            self.progress.arm_step(arm_name, "launch")
-            stack.push_async_callback(self._host.stop, arm_name)
-            url = await self._host.launch(arm_name, arm)
-            self._journal.append("arm_launched", arm=arm_name, url=url)
+        url = await self._deployments.url_of(arm_name, arm, stack)
         if arm.request_log is not None:
             self._request_logs[arm_name] = RequestLogCopy(self._host, self._run, arm_name, arm.request_log)
             stack.push_async_callback(self._keep_request_log, arm_name)
@@ -399,18 +405,22 @@ class Coordinator:
         self._verdicts[point.point_id] = verdict
         self.progress.point_done(point, verdict)
 
-    def _outcome(self, status: Literal["complete", "stopped", "interrupted"], stop: _Stop | None) -> Outcome:
+    def _outcome(
+        self,
+        status: Literal["complete", "stopped", "interrupted"],
+        stop: _Stop | None,
+        service: ServiceReport | None,
+    ) -> Outcome:
         verdicts = list(self._verdicts.values())
         counts = {name: verdicts.count(name) for name in ("accepted", "void", "skipped")}
         missing = len(self._planned) - len(verdicts)
         code = EXIT_OK if status == "complete" and not counts["void"] and not missing else EXIT_NOT_ALL_VALID
-        return Outcome(
-            status,
-            **counts,
-            missing=missing,
-            reason=None if stop is None else str(stop),
-            exit_code=code if stop is None else stop.exit_code,
-        )
+        if stop is not None:
+            code = stop.exit_code
+        if service is not None and service.phase == "not_verified":
+            code = EXIT_SERVICE
+        reason = None if stop is None else str(stop)
+        return Outcome(status, **counts, missing=missing, reason=reason, exit_code=code)
 
 
 def limits_of(facts: Facts) -> Limits:

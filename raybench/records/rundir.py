@@ -1,7 +1,7 @@
 """The run directory: where everything of a run lies, under names that are safe on any disk.
 
-    manifest.json  journal.jsonl
-    arms/<arm>/                                            facts, gpus, launch log
+    manifest.json  journal.jsonl  service.json
+    arms/<arm>/                                            facts, gpus, inventory, process, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
@@ -52,6 +52,7 @@ class RunDirectory:
         self.path = path
         self.manifest = path / "manifest.json"
         self.journal = path / "journal.jsonl"
+        self.service_json = path / "service.json"
         self.arms = path / "arms"
         self.parts = path / "parts"
         self.points_parquet = path / "points.parquet"
@@ -102,12 +103,13 @@ class RunDirectory:
 
     def request_logs(self, arm: str) -> list[Path]:
         """Copies of the log in which the arm's server tells of its requests, one an invocation."""
-        return sorted((self.arms / safe_name(arm)).glob("requests*.jsonl"))
+        return sorted((self.arms / safe_name(arm) / "request-log").glob("*.jsonl"))
 
     def next_request_log(self, arm: str) -> Path:
-        """Where the copy of this invocation goes."""
-        earlier = len(self.request_logs(arm))
-        return self.arm(arm) / (f"requests~{earlier + 1}.jsonl" if earlier else "requests.jsonl")
+        """Where the copy of this invocation goes; its folder is made if missing."""
+        folder = self.arm(arm) / "request-log"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{len(self.request_logs(arm)) + 1:03d}.jsonl"
 
     def attempt(self, point_id: str, attempt: int) -> Path:
         """Folder of the parts of one attempt (1-based) of a point `arm/workload/level`."""

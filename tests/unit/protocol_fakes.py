@@ -30,11 +30,12 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
+from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult
+from raybench.protocol.fleet import FleetResult, ServiceReport
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -43,7 +44,7 @@ from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.load import effective, parse_scenario
-from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.schema import Arm, Scenario, Service
 from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
@@ -315,13 +316,31 @@ class FakeHost:
     log: list[str] = field(default_factory=list)
     reason: str | None = None
     files: dict[str, bytes] = field(default_factory=dict)
+    launch_error: TargetError | None = None
+    gpu_held: tuple[str, ...] = ()
+    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", ()))
+    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", ()))
 
-    async def launch(self, arm_name: str, arm: Arm) -> str:
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        self.log.append(f"inventory {arm_name}")
+
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        self.log.append("service down")
+        return self.service_down
+
+    async def bring_service_back(self) -> ServiceReport:
+        self.log.append("service back")
+        return self.service_back
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         self.log.append(f"launch {arm_name}")
-        return "http://127.0.0.1:9"
+        if self.launch_error is not None:
+            raise self.launch_error
+        return "http://127.0.0.1:9", 2.5
 
-    async def stop(self, arm_name: str) -> None:
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
         self.log.append(f"stop {arm_name}")
+        return {"process_s": 9.5, "exit_code": 143, "reason": "stopped", "gpu_held": self.gpu_held}
 
     async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
         return self.files.get(path, b"")[offset : offset + size]

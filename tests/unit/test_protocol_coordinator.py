@@ -350,7 +350,7 @@ def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(
     )
     stage = on_stage(simulated)
     assert play(stage).exit_code == 0
-    assert stage.host.log == ["launch arm", "watch arm sim", "unwatch", "stop arm"]
+    assert stage.host.log == ["inventory arm", "launch arm", "watch arm sim", "unwatch", "stop arm"]
 
 
 def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_stage: type[Stage]) -> None:
