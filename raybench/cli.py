@@ -216,6 +216,7 @@ def merge(run: RunPath) -> None:
 def report(run: RunPath) -> None:
     """Write report.md and report.json of a run directory and print its table of points."""
     from raybench.records.rundir import RunDirectory
+    from raybench.report.service import say_service
     from raybench.report.terminal import print_points
     from raybench.report.write import write_report
 
@@ -224,6 +225,15 @@ def report(run: RunPath) -> None:
     path = write_report(directory)
     print_points(directory, out)
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
+    say_service(directory, out)
+
+
+@app.command()
+def restore(scenario: ScenarioFile) -> None:
+    """Bring the scenario's service back on this host, when a run has left it down, and verify it."""
+    from raybench.report.restore import restore_service
+
+    _end(restore_service(_load(scenario, None), scenario.resolve().parent, out))
 
 
 @corpus_app.command("build")

@@ -16,7 +16,7 @@ from raybench.analysis.merge import merge
 from raybench.cluster.events import EVENTS_VARIABLE, event_line
 from raybench.cluster.run import OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
 from raybench.engines import ENGINES
-from raybench.errors import RaybenchError, TargetError
+from raybench.errors import RaybenchError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import limits_of
@@ -24,6 +24,7 @@ from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
+from raybench.report.service import is_back, say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario
@@ -55,6 +56,7 @@ def run_here(
     print_points(run, console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     console.print(f"report: {run.report_md}", highlight=False, soft_wrap=True)
+    say_service(run, console)
     return outcome.exit_code
 
 
@@ -99,6 +101,11 @@ def _carry_out(
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
         return drive(scenario, run, run_id, base, force=force, on_snapshot=show)
+    except RaybenchError as error:
+        report = service_of(run, lambda _phase: None)
+        if report is not None and not is_back(report):
+            raise ServiceNotBack(f"{error}\n{service_line(report)}") from error
+        raise
     finally:
         if run.journal.exists():
             merge(run)

@@ -5,7 +5,8 @@
     ├── ClusterError            3   Ray, placement, the Job API
     ├── TargetError             4   a step against the serving engine failed
     ├── RunDirectoryError       2   a run directory cannot be read or does not fit the request
-    └── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    ├── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    └── ServiceNotBack          5   the service that made room for the run could not be verified after it
 
 A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
 Any room may import this module.
@@ -98,6 +99,12 @@ class RunDirectoryError(RaybenchError):
     """A run directory is missing, unreadable, or belongs to another scenario."""
 
     exit_code = EXIT_USAGE
+
+
+class ServiceNotBack(RaybenchError):
+    """The service in use, taken down for a run, is not known to be as it was."""
+
+    exit_code = EXIT_SERVICE
 
 
 class WindowsExhausted(RaybenchError):

@@ -20,6 +20,7 @@ import hashlib
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +134,8 @@ class Keeper:
         return False
 
     def _tell(self, phase: Phase, **more: object) -> None:
-        self._told |= {"phase": phase, "pid": os.getpid(), "unix_ns": time.time_ns(), **more}
+        who = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._told |= {"phase": phase, **who, "unix_ns": time.time_ns(), **more}
         write_json(self._report, self._told)
 
 
@@ -169,7 +171,9 @@ def main() -> int:
     """The exit code. Signals that end others do not end a keeper."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # to ignore them would pass on to the service that it starts
-    order = read_json(Path(sys.argv[1]))
+    order_file = Path(sys.argv[1])
+    order = read_json(order_file)
+    order_file.unlink()
     assert isinstance(order, Mapping), "an order is written by deploy/keeping.py"
     keeper = Keeper(Service.model_validate(order["service"]), Path(order["base"]), Path(order["report"]))
     lifeline = sys.stdin.buffer

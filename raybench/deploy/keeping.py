@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +21,7 @@ from raybench.deploy.process import own_environment
 from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.schema import Service
 
+MODULE = "raybench.deploy.keeper"
 REPORT = "service.json"
 LOG = "keeper.log"
 _ORDER = "keeper-order.json"
@@ -52,7 +55,7 @@ class Keeping:
         try:
             with (folder / LOG).open("ab") as log:
                 subprocess.run(
-                    [sys.executable, "-c", _DETACH, "-m", "raybench.deploy.keeper", str(folder / _ORDER)],
+                    [sys.executable, "-c", _DETACH, "-m", MODULE, str(folder / _ORDER)],
                     stdin=keeper_end,
                     stdout=log,
                     stderr=log,
@@ -92,6 +95,33 @@ class Keeping:
                 reason = f"the keeper ended before its time; see {self._folder / LOG}"
                 return report | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
             time.sleep(_POLL_S)
+
+
+def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:
+    """What a keeper tells at its end, waited for while it lives on this host; its last word where it does not.
+
+    on_phase: called with each phase on the way. A keeper that is gone before its end is `not_verified`.
+    """
+    phase = None
+    while (report := read_report(path)).get("phase") not in ENDS:
+        if report.get("host") not in (None, socket.gethostname()):
+            return report
+        if not _is_keeper(report.get("pid")):
+            reason = "its keeper ended before its time"
+            return read_report(path) | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
+        if report["phase"] != phase:
+            phase = report["phase"]
+            on_phase(phase)
+        time.sleep(_POLL_S)
+    return report
+
+
+def _is_keeper(pid: object) -> bool:
+    """Whether the process of this number is one, and not another that was given the number later."""
+    try:
+        return isinstance(pid, int) and MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def read_report(path: Path) -> dict[str, Any]:
