@@ -132,7 +132,13 @@ class TargetHostActor:
         return await asyncio.to_thread(self._keeping.bring_back)
 
     async def launch(
-        self, arm_name: str, arm: Arm, address: str, log_dir: str, preload: dict[str, object] | None
+        self,
+        arm_name: str,
+        arm: Arm,
+        address: str,
+        log_dir: str,
+        preload: dict[str, object] | None,
+        base: str,
     ) -> tuple[str, ProcessRecord | None, TargetError | None]:
         """Start the arm's engine, on `address` of this host when it is a simulated one: (URL, record, error).
 
@@ -147,7 +153,9 @@ class TargetHostActor:
             self._running[arm_name] = sim
             return sim.url, sim.record, None
         assert arm.launch is not None and arm.url is not None, f"arm {arm_name} is not launched by raybench"
-        launched = await asyncio.to_thread(LaunchedArm, arm_name, arm.launch, arm.url, folder, hold=hold)
+        launched = await asyncio.to_thread(
+            LaunchedArm, arm_name, arm.launch, arm.url, folder, base=_here(base), hold=hold
+        )
         self._running[arm_name] = launched
         try:
             await asyncio.to_thread(launched.wait_ready, lambda: answers(arm))

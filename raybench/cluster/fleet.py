@@ -305,7 +305,7 @@ class RayTargetHost:
         if arm.sim is not None and arm.sim.faults.preload_corpus:
             preload = self._first_attempt_text(arm_name)
         url, record, error = await self._actor.launch.remote(
-            arm_name, arm, self._address, str(self._run.arm(arm_name)), preload
+            arm_name, arm, self._address, str(self._run.arm(arm_name)), preload, str(self._base)
         )
         self._keep_record(arm_name, record)
         if error is not None:

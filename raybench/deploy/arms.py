@@ -90,11 +90,13 @@ class LaunchedArm:
         url: str,
         folder: Path,
         *,
+        base: Path = Path(),
         hold: Sequence[int] = (),
         free: Callable[[], FreeMemory] = free_memory,
     ) -> None:
         self.url = url
-        self._launch = launch = launch.filled(str(folder))
+        places = {"folder": str(folder), "base": str(base.resolve()), "python": sys.executable}
+        self._launch = launch = launch.filled(places)
         self._folder = folder
         self._free = free
         before = free()

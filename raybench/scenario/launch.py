@@ -6,14 +6,16 @@ What becomes of them on the target's host is in the room `deploy`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.values import Misfit, Model, Name, Seconds, Url, VariableName, Words
 
-#: Stands for the arm's folder on the target's host in a command; the parameters have their own names.
-FOLDER = "folder"
+#: What these stand for in a command is told by the target's host; parameters have other names. folder: the arm's;
+#: base: the scenario's, where that host has it; python: what raybench runs with there.
+PLACES = ("folder", "base", "python")
 
 #: Groups of a memory pattern, with their size in bytes.
 MEMORY_GROUPS = {"bytes": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
@@ -92,7 +94,7 @@ class MemoryPatterns(Model):
 class Launch(Model):
     """A process of raybench's on the target's host. Exactly one of `argv` and `command`.
 
-    `{name}` in argv, command, env and log becomes the parameter of that name, `{folder}` the arm's folder there.
+    `{name}` in argv, command, env, cwd and log becomes the parameter of that name, or one of `PLACES`.
     """
 
     argv: Annotated[list[Argument], Field(min_length=1)] | None = None
@@ -110,17 +112,17 @@ class Launch(Model):
     def _one_command(self) -> Launch:
         if (self.argv is None) == (self.command is None):
             raise ValueError("a launch needs exactly one of `argv` and `command`")
-        if FOLDER in self.parameters:
-            raise Misfit(f"`{FOLDER}` stands for the arm's folder and cannot be a parameter", "parameters", FOLDER)
+        for name in set(PLACES) & set(self.parameters):
+            raise Misfit(f"`{name}` stands for a place on the target's host", "parameters", name)
         used = {name for text in self._texts() for name in _PLACEHOLDER.findall(text)}
         for name in self.parameters:
             if name not in used:
                 raise Misfit(f"nothing uses it: write {{{name}}} where it belongs", "parameters", name)
         return self
 
-    def filled(self, folder: str) -> Launch:
-        """The launch with its parameters and the arm's folder put in. Other braces stay as they are."""
-        values = {**{name: str(value) for name, value in self.parameters.items()}, FOLDER: folder}
+    def filled(self, places: Mapping[str, str]) -> Launch:
+        """The launch with its parameters and `PLACES` put in. Other braces stay as they are."""
+        values = {**{name: str(value) for name, value in self.parameters.items()}, **places}
 
         def fill(text: str) -> str:
             return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
@@ -129,6 +131,7 @@ class Launch(Model):
             update={
                 "argv": None if self.argv is None else [fill(word) for word in self.argv],
                 "command": None if self.command is None else fill(self.command),
+                "cwd": None if self.cwd is None else fill(self.cwd),
                 "env": {name: fill(value) for name, value in self.env.items()},
                 "log": None if self.log is None else fill(self.log),
                 "stop": self.stop.model_copy(
@@ -147,7 +150,7 @@ class Launch(Model):
         return self.argv if self.argv is not None else ["/bin/sh", "-c", self.command or ""]
 
     def _texts(self) -> list[str]:
-        own = [*(self.argv or ()), self.command, *self.env.values(), self.log, self.stop.command]
+        own = [*(self.argv or ()), self.command, self.cwd, *self.env.values(), self.log, self.stop.command]
         return [text for text in own if text is not None]
 
 

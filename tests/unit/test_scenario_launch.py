@@ -32,13 +32,13 @@ def test_parameters_and_the_folder_are_put_where_they_stand_and_other_braces_sta
         env={"CONTEXT": "{context}"},
         parameters={"context": 131072},
     )
-    filled = launch.filled("/run/arms/a")
+    filled = launch.filled({"folder": "/run/arms/a"})
     assert filled.effective_argv == [
         *("serve", "--max-context", "131072", "--json", '{"a": {b}}'),
         *("--log", "/run/arms/a/requests.jsonl"),
     ]
     assert filled.env == {"CONTEXT": "131072"}
-    assert launch.with_parameter("context", 4096).filled("").effective_argv[2] == "4096"
+    assert launch.with_parameter("context", 4096).filled({}).effective_argv[2] == "4096"
 
 
 def test_a_command_line_runs_in_a_shell() -> None:
