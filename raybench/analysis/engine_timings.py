@@ -20,7 +20,10 @@ from raybench.analysis.metrics import (
 )
 
 #: Finish reasons that mean "the budget is used up", of all engines: OpenAI's, ninfer's two.
-BUDGET_REASONS = ("length", "output_limit", "context_capacity", "max_tokens")
+BUDGET_REASONS: tuple[str, ...] = ("length", "output_limit", "context_capacity", "max_tokens")
+
+#: A client cannot be done before its engine: from so many ms on, stamps were late or times are of other requests.
+EARLY_MS = 5.0
 
 
 # -- one request -----------------------------------------------------------------------------------

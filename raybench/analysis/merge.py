@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raybench.analysis.artifacts import arm_facts, artifact_entry, has_prompts
 from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
@@ -39,7 +40,7 @@ from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.records.journal import TORN_LINE, read_journal
-from raybench.records.rundir import RunDirectory, replacing, write_json
+from raybench.records.rundir import RunDirectory, read_json, replacing, write_json
 from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 from raybench.scenario.search import Search, request_limits
@@ -75,6 +76,7 @@ def merge(run: RunDirectory) -> list[str]:
     health: list[Gathered] = []
     searches = _searches(run.read_manifest())
     goodputs: dict[str, Goodput] = {}
+    artifacts: dict[str, dict[str, Any]] = {}
     logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
     requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
@@ -93,6 +95,9 @@ def merge(run: RunDirectory) -> list[str]:
                 writer.write_table(_as(request_table(requests.table, series, final=final), requests_schema))
                 if final:
                     rows[point_id] |= measured(rows[point_id], requests.table, series, history)
+                    if has_prompts(requests.table):
+                        arm = _arm_facts(run, str(rows[point_id]["arm"]))
+                        artifacts[point_id] = artifact_entry(rows[point_id], requests.table, arm)
                     search = searches.get(str(rows[point_id]["workload"]))
                     accepted = rows[point_id]["verdict"] == "accepted"
                     if search is not None and search.slo is not None and accepted:
@@ -102,6 +107,8 @@ def merge(run: RunDirectory) -> list[str]:
     _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
     if searches:
         write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
+    if artifacts:
+        write_json(run.artifacts_json, [artifacts[point_id] for point_id in rows if point_id in artifacts])
     _write_table(run.points_parquet, points_table(rows.values()))
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings])
     write_json(run.path / MERGE_JSON, {"warnings": warnings})
@@ -111,6 +118,14 @@ def merge(run: RunDirectory) -> list[str]:
 def _request_log(run: RunDirectory, arm: str) -> list[LoggedRequest]:
     lines = (line for path in run.request_logs(arm) for line in path.read_bytes().splitlines())
     return list(read_request_log(lines))
+
+
+def _arm_facts(run: RunDirectory, arm: str) -> dict[str, Any]:
+    def told(name: str, nothing: Any) -> Any:
+        path = run.arm(arm) / name
+        return read_json(path) if path.is_file() else nothing
+
+    return arm_facts(told("facts.json", {}), told("process.json", []), told("gate.json", {}))
 
 
 def _with_log(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis.engine_timings import empty_answers, truncated_answers
+from raybench.analysis.engine_timings import EARLY_MS, e2e_over_engine_ms, empty_answers, truncated_answers
 from raybench.analysis.metrics import succeeded
 from raybench.protocol.finding import Finding
 from raybench.scenario.plan import Point
@@ -25,6 +25,21 @@ def check_prompt_lengths(requests: pa.Table, point: Point) -> Iterator[Finding]:
             f"a prompt has {longest:,} tokens by the server's count, the workload's input_tokens say"
             f" {point.input_tokens:,}: limits and skips were planned with less",
             {"longest": longest, "planned": point.input_tokens},
+        )
+
+
+def check_engine_times(requests: pa.Table) -> Iterator[Finding]:
+    """Nobody can have an answer before its engine has made it."""
+    over = e2e_over_engine_ms(requests)
+    early = int(pc.sum(pc.less(over, -EARLY_MS), min_count=0).as_py())
+    if early:
+        least = -float(pc.min(over).as_py())
+        yield Finding(
+            "client_before_engine",
+            "warning",
+            f"{early} requests took less time here than the engine says of them, by up to {least:.1f} ms: stamps were"
+            " taken late on one side",
+            {"requests": early, "ms": least},
         )
 
 

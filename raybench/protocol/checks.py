@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.engines.contract import Counters
-from raybench.protocol.answer_checks import check_answers, check_prompt_lengths
+from raybench.protocol.answer_checks import check_answers, check_engine_times, check_prompt_lengths
 from raybench.protocol.finding import Finding, Severity
 from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.scenario.plan import Point
@@ -116,6 +116,7 @@ def _of_complete_records(
     return (
         *check_lengths(evidence),
         *check_prompt_lengths(evidence.requests, evidence.point),
+        *check_engine_times(evidence.requests),
         *check_answers(evidence.requests, ignore_eos=evidence.ignore_eos),
         *check_hits(evidence, rates, guards),
         *check_server(evidence),

@@ -4,7 +4,7 @@
     arms/<arm>/                                            facts, gpus, inventory, process, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
-    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
+    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json artifacts.json
     report.md report.html report.json
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
@@ -61,6 +61,7 @@ class RunDirectory:
         self.server_parquet = path / "server.parquet"
         self.worker_parquet = path / "worker.parquet"
         self.searches_json = path / "searches.json"
+        self.artifacts_json = path / "artifacts.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"
         self.report_json = path / "report.json"

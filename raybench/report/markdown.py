@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import numbers, searches, tables
+from raybench.report import artifacts, numbers, searches, tables
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
@@ -26,6 +26,8 @@ def render(source: Source, text: Text) -> str:
         *_section(text.results, _results(source, text)),
         *_section(text.open_loop, _open_loop(source, text)),
         *_section(text.searches.heading, _searches(source, text)),
+        *_section(text.artifacts.gate, [draw(artifacts.gate_table(source.gates, text.artifacts))]),
+        *_section(text.artifacts.heading, _artifacts(source, text)),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
         *_section(text.invalid, _invalid(source, text)),
@@ -165,6 +167,18 @@ def _searches(source: Source, text: Text) -> list[str]:
         blocks += _bullets(searches.answer(entry, text))
         blocks.append(draw(searches.probe_table(entry, text)))
     return blocks
+
+
+def _artifacts(source: Source, text: Text) -> list[str]:
+    free = {
+        point["point_id"]: min(gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known)
+        for point in source.points
+        if (known := [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]])
+    }
+    blocks = []
+    for titled in artifacts.comparisons(source.artifacts, free, text.artifacts):
+        blocks += [f"### {titled.title}", titled.note, draw(titled.table)]
+    return [text.artifacts.note, *blocks] if blocks else []
 
 
 def _boundary(source: Source, text: Text) -> list[str]:

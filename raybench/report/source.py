@@ -38,6 +38,8 @@ class Source:
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     searches: list[Mapping[str, Any]] = field(default_factory=list)
+    artifacts: list[Mapping[str, Any]] = field(default_factory=list)
+    gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     status: str | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -94,19 +96,21 @@ def read_source(run: RunDirectory) -> Source:
         facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
         limits=_limits(lines),
-        searches=_searches(run),
+        searches=_entries(run.searches_json),
+        artifacts=_entries(run.artifacts_json),
+        gates={arm: gate for arm in arms if (gate := _object(run.arms / safe_name(arm) / "gate.json"))},
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
     )
 
 
-def _searches(run: RunDirectory) -> list[Mapping[str, Any]]:
-    """The entries of searches.json; none where the scenario searches nothing."""
-    if not run.searches_json.is_file():
+def _entries(path: Path) -> list[Mapping[str, Any]]:
+    """What searches.json or artifacts.json holds; nothing where the scenario made none."""
+    if not path.is_file():
         return []
-    entries = read_json(run.searches_json)
+    entries = read_json(path)
     if not isinstance(entries, list):
-        raise RunDirectoryError(f"{run.searches_json}: not a list of searches")
+        raise RunDirectoryError(f"{path}: not a list")
     return entries
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raybench.report.artifact_text import ENGLISH_ARTIFACTS, ArtifactText
+
 
 @dataclass(frozen=True)
 class SearchText:
@@ -66,6 +68,7 @@ class Text:
     open_loop_note: str
     open_loop_columns: tuple[str, ...]
     searches: SearchText
+    artifacts: ArtifactText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -210,6 +213,7 @@ ENGLISH = Text(
         "Verdict",
     ),
     searches=ENGLISH_SEARCHES,
+    artifacts=ENGLISH_ARTIFACTS,
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",
     boundary_columns=(

@@ -34,6 +34,8 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "summary": summary(source, text)[0],
         "points": source.points,
         "searches": source.searches,
+        "artifacts": source.artifacts,
+        "gates": source.gates,
         "facts": source.facts,
         "gpus": source.gpus,
         "limits": source.limits,
