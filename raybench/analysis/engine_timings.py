@@ -84,6 +84,14 @@ def decode_rate(requests: pa.Table) -> float | None:
     return _pooled(requests, pc.subtract(requests["output_tokens"], 1), requests["engine_decode_s"])
 
 
+def client_decode_rate(requests: pa.Table) -> float | None:
+    """The same by the client's stamps: first token to last. None without streams."""
+    between = pc.subtract(requests["last_token_ns"], requests["first_token_ns"])
+    return _pooled(
+        requests, pc.subtract(requests["output_tokens"], 1), pc.divide(pc.cast(between, pa.float64()), 1e9)
+    )
+
+
 def request_rate(requests: pa.Table) -> float | None:
     """Sum of output tokens / sum of the engine's seconds for whole requests."""
     return _pooled(requests, requests["output_tokens"], engine_request_s(requests))

@@ -37,8 +37,8 @@ def check_engine_times(requests: pa.Table) -> Iterator[Finding]:
         yield Finding(
             "client_before_engine",
             "warning",
-            f"{early} requests took less time here than the engine says of them, by up to {least:.1f} ms: stamps were"
-            " taken late on one side",
+            f"{early} requests took less time here than the engine says of them, by up to {least:.1f} ms: stamps"
+            " were taken late on one side",
             {"requests": early, "ms": least},
         )
 
