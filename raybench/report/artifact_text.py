@@ -45,8 +45,8 @@ ENGLISH_ARTIFACTS = ArtifactText(
     gate_failed="**{summary}**: below what was asked, the numbers are marked",
     heading="Comparison of artifacts",
     note="Arms that were sent the same prompts. Rates are the engines' own: decode tok/s = (completion - 1) /"
-    " decode seconds, end-to-end tok/s = completion / request seconds, each summed before it is divided. Process seconds"
-    " run from the start of the server to its end.",
+    " decode seconds, end-to-end tok/s = completion / request seconds, each summed before it is divided. Process"
+    " seconds run from the start of the server to its end.",
     overview="Overview",
     overview_columns=(
         "Arm",

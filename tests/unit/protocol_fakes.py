@@ -265,7 +265,8 @@ class FakeFleet:
         shape = order.shape_of(ticket)
         start = int(order.windows[ticket])
         end = start + shape.input_tokens
-        prompt = tuple(self.corpus.ids[start:end].tolist())
+        named = order.prompt_of(ticket)
+        prompt = tuple(self.corpus.ids[start:end].tolist() if named is None else named.body)
         cached = self.engine.serve(prompt, shape.output_tokens)
         now = self.clock.monotonic_ns()
         scheduled = None
@@ -282,6 +283,7 @@ class FakeFleet:
             "rid": order.rid(ticket),
             "window_start": start,
             "window_end": end,
+            "prompt": None if named is None else named.name,
             "tries": 1,
             "scheduled_ns": scheduled,
             "asked_ns": now,

@@ -11,17 +11,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-QUESTION = """
-
----
-
-The text above is a part of the source of a load generator. Answer from this text alone, and name file and function for each statement.
-
-1. Follow one request of a closed loop from the moment at which a slot is free to the row on disk: which functions of which files does it pass, in which order, and where is each time stamp taken?
-2. Which module decides that an attempt is repeated on fresh text, by which rule, and where is the number of attempts bounded?
-3. A worker process dies in the middle of an attempt. Where is that noticed, what is recorded, and which check makes the point void?
-4. Propose the smallest change that would let a workload send each of its requests twice and compare the two answers. List the functions that you would touch, with the changed lines.
-"""
+#: What is asked at the end.
+QUESTION = Path(__file__).with_name("question.md")
 
 
 def main() -> None:
@@ -31,7 +22,8 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=190_000, help="about so long, the question included")
     options = parser.parse_args()
     parts: list[str] = []
-    size = len(QUESTION.encode())
+    question = QUESTION.read_text(encoding="utf-8")
+    size = len(question.encode())
     for room in ("load", "protocol", "engines", "scenario", "records", "analysis"):
         for path in sorted((options.source / room).glob("*.py")):
             text = f"### {path.as_posix()}\n\n```python\n{path.read_text(encoding='utf-8')}```\n\n"
@@ -39,7 +31,7 @@ def main() -> None:
                 continue
             parts.append(text)
             size += len(text.encode())
-    options.output.write_bytes("".join([*parts, QUESTION.lstrip("\n")]).encode())
+    options.output.write_bytes("".join([*parts, question]).encode())
     print(f"{options.output}: {options.output.stat().st_size:,} bytes")
 
 
