@@ -18,16 +18,14 @@ from typing import Any
 import ray
 
 from raybench.corpus.tokens import Rendered
-from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, launch_sim
+from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers, launch_sim
 from raybench.deploy.facts import host_facts
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.ledger import DigestCache
-from raybench.engines import ENGINES
 from raybench.errors import TargetError
-from raybench.load.http import ControlClient
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Endpoint, Order, WorkerSummary
+from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.boards import read_boards
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -219,20 +217,6 @@ class TargetHostActor:
         rows = self._sampler.drain()
         if rows:
             await self._coordinator.append_part.remote(self._part, self._encoder.encode(rows))
-
-
-def answers(arm: Arm) -> bool:
-    """Whether the arm's engine answers its passive probe, from this host. Blocks; not on an event loop."""
-
-    async def ask() -> bool:
-        assert arm.url is not None, "an arm that is asked has an address"
-        control = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
-        try:
-            return (await ENGINES[arm.engine].alive(control)).ok
-        finally:
-            await control.close()
-
-    return asyncio.run(ask())
 
 
 def _here(base: str) -> Path:

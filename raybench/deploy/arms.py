@@ -5,6 +5,7 @@ Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -20,10 +21,13 @@ from raybench.deploy.diagnosis import Reason, diagnose, kernel_kills, memory_mib
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
 from raybench.deploy.guard import PARENT_PID
 from raybench.deploy.process import LaunchedProcess, LogPattern, ReadyLine, UrlAnswers
+from raybench.engines import ENGINES
 from raybench.engines.redact import redact
 from raybench.errors import TargetError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
 from raybench.scenario.launch import Launch
-from raybench.scenario.schema import Sim
+from raybench.scenario.schema import Arm, Sim
 
 SIM_READY_TIMEOUT_S = 30.0
 
@@ -273,6 +277,20 @@ def launch_sim(
         raise
     load_s = (time.time_ns() - began_unix_ns) / 1e9
     return RunningSim(url, pid, process, ProcessRecord(command, {}, None, {}, began_unix_ns, load_s))
+
+
+def answers(arm: Arm) -> bool:
+    """Whether the arm's engine answers its passive probe, from this host. Blocks; not on an event loop."""
+
+    async def ask() -> bool:
+        assert arm.url is not None, "an arm that is asked has an address"
+        control = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
+        try:
+            return (await ENGINES[arm.engine].alive(control)).ok
+        finally:
+            await control.close()
+
+    return asyncio.run(ask())
 
 
 def _lines_of(path: Path, start: int) -> Iterator[str]:

@@ -76,7 +76,7 @@ class Keeping:
 
     def wait_down(self) -> dict[str, Any]:
         """The report, once the service is down or will not be; each step of the keeper has a limit."""
-        return self._wait(ENDS | {"down", "bringing_back"})
+        return self._wait(ENDS | {"down"})
 
     def bring_back(self) -> dict[str, Any]:
         """Order it; the report at the end. May be called twice."""
