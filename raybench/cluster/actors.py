@@ -99,6 +99,7 @@ class TargetHostActor:
         self._coordinator = coordinator
         self._clock = AnchoredClock()
         self._running: dict[str, Running] = {}
+        self._launches: dict[str, asyncio.Future[tuple[str, ProcessRecord | None, TargetError | None]]] = {}
         self._folders: dict[str, Path] = {}
         self._keeping: Keeping | None = None
         self._sampler: GpuSampler | None = None
@@ -120,12 +121,14 @@ class TargetHostActor:
     async def take_service_down(self, service: Service, base: str, folder: str) -> dict[str, Any]:
         """The keeper's report once the service is down, or will not be."""
         own = self._folder_for("service", folder)
-        self._keeping = await asyncio.to_thread(Keeping.start, service, _here(base), own)
+        # Not in a thread: were this call cancelled meanwhile, nobody would have the keeper's lifeline.
+        self._keeping = Keeping.start(service, _here(base), own)
         return await asyncio.to_thread(self._keeping.wait_down)
 
     async def bring_service_back(self) -> dict[str, Any]:
         """The keeper's last report."""
-        assert self._keeping is not None, "the service was taken down here"
+        if self._keeping is None:
+            return {"phase": "refused", "problems": ["raybench was stopped before it took the service down"]}
         return await asyncio.to_thread(self._keeping.bring_back)
 
     async def launch(
@@ -133,8 +136,16 @@ class TargetHostActor:
     ) -> tuple[str, ProcessRecord | None, TargetError | None]:
         """Start the arm's engine, on `address` of this host when it is a simulated one: (URL, record, error).
 
-        Logs go to `log_dir` where this host has it (the coordinator's own), else to a temporary one.
+        Logs go to `log_dir` where this host has it (the coordinator's own), else to a temporary one. A caller
+        that gives this call up calls `stop`: what is under way then does not get lost.
         """
+        launch = asyncio.ensure_future(self._launch(arm_name, arm, address, log_dir, preload))
+        self._launches[arm_name] = launch
+        return await asyncio.shield(launch)
+
+    async def _launch(
+        self, arm_name: str, arm: Arm, address: str, log_dir: str, preload: dict[str, object] | None
+    ) -> tuple[str, ProcessRecord | None, TargetError | None]:
         folder = self._folder_for(arm_name, log_dir)
         hold = [] if self._keeping is None else [self._keeping.lifeline]
         if arm.sim is not None:
@@ -146,6 +157,8 @@ class TargetHostActor:
         assert arm.launch is not None and arm.url is not None, f"arm {arm_name} is not launched by raybench"
         launched = await asyncio.to_thread(LaunchedArm, arm_name, arm.launch, arm.url, folder, hold=hold)
         self._running[arm_name] = launched
+        if arm_name not in self._launches:
+            launched.give_up()
         try:
             await asyncio.to_thread(launched.wait_ready, lambda: answers(arm))
         except TargetError as error:
@@ -153,7 +166,12 @@ class TargetHostActor:
         return arm.url, launched.record, None
 
     async def stop(self, arm_name: str) -> ProcessRecord | None:
-        """End what `launch` started; its record. None when nothing was started."""
+        """End what `launch` started, or is about to start; its record. None when nothing was started."""
+        launch = self._launches.pop(arm_name, None)
+        if launch is not None and not launch.done():
+            if isinstance(under_way := self._running.get(arm_name), LaunchedArm):
+                under_way.give_up()
+            await asyncio.wait([launch])
         running = self._running.pop(arm_name, None)
         return None if running is None else await asyncio.to_thread(running.stop)
 

@@ -101,6 +101,7 @@ class LaunchedArm:
         self._launch = launch = launch.filled(str(folder))
         self._folder = folder
         self._free = free
+        self._given_up = False
         before = free()
         self._kernel_kills = kernel_kills()
         self._began_ns = time.monotonic_ns()
@@ -125,13 +126,18 @@ class LaunchedArm:
             hold=hold,
         )
 
+    def give_up(self) -> None:
+        """From another thread: `wait_ready` ends at once, and with it the process."""
+        self._given_up = True
+        self._process.begin_end()
+
     def wait_ready(self, answers: Answers) -> None:
         """Raises TargetError with the end of the log; `record` says why, and the process is gone then."""
         ready = self._launch.ready
         try:
             self._process.wait_ready(_ReadyWhen(self._launch, answers), ready.timeout_s)
         except TargetError as error:
-            self.stop("not_ready")
+            self.stop("stopped" if self._given_up else "not_ready")
             raise TargetError("launch", f"{self._why()}{error.message}") from None
         except BaseException:
             self.stop()
@@ -148,7 +154,7 @@ class LaunchedArm:
         """End it with all its descendants and wait for the GPUs. May be called twice."""
         if self.record.process_s is not None:
             return self.record
-        by_itself = self._process.exit_code() is not None
+        by_itself = self._process.exit_code() is not None and not self._given_up
         code = self._process.stop()
         process_s = self._seconds()
         kills = kernel_kills()

@@ -37,6 +37,9 @@ class Source:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processes: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    inventories: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    service: Mapping[str, Any] = field(default_factory=dict)
     searches: list[Mapping[str, Any]] = field(default_factory=list)
     status: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -94,6 +97,9 @@ def read_source(run: RunDirectory) -> Source:
         facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
         limits=_limits(lines),
+        processes={arm: _list(run.arms / safe_name(arm) / "process.json") for arm in arms},
+        inventories={arm: _object(run.arms / safe_name(arm) / "inventory.json") for arm in arms},
+        service=_object(run.service_json),
         searches=_searches(run),
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
@@ -102,17 +108,22 @@ def read_source(run: RunDirectory) -> Source:
 
 def _searches(run: RunDirectory) -> list[Mapping[str, Any]]:
     """The entries of searches.json; none where the scenario searches nothing."""
-    if not run.searches_json.is_file():
-        return []
-    entries = read_json(run.searches_json)
-    if not isinstance(entries, list):
-        raise RunDirectoryError(f"{run.searches_json}: not a list of searches")
-    return entries
+    return _list(run.searches_json)
 
 
 def _limits(lines: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """By arm, what its engine can hold, as journalled when it was last ready."""
     return {line["arm"]: line.get("limits") or {} for line in lines if line["event"] == "arm_ready"}
+
+
+def _list(path: Path) -> list[Mapping[str, Any]]:
+    """A JSON list; empty where there is no file."""
+    if not path.is_file():
+        return []
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise RunDirectoryError(f"{path}: not a list")
+    return value
 
 
 def _object(path: Path) -> Mapping[str, Any]:

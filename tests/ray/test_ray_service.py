@@ -27,6 +27,16 @@ def at_event(event: str, **fields: object) -> Callable[[product.RunDirectory], o
     return lambda run: any(fields.items() <= line.items() for line in product.events(run, event))
 
 
+def records_of(point_id: str) -> Callable[[product.RunDirectory], object]:
+    """The load is under way, and has left records."""
+
+    def look(run: product.RunDirectory) -> bool:
+        parts = run.attempt(point_id, 1).glob("*.arrows")
+        return any(product.rows_of_part(part) for part in parts if part.name.count(".") == 1)
+
+    return look
+
+
 for _phase in ("looking", "taking_down", "down"):
     STAGES[_phase] = at_phase(_phase)
 for _arm in ("first", "second"):
@@ -35,7 +45,7 @@ for _arm in ("first", "second"):
         f"{_arm} launched": at_event("arm_launched", arm=_arm),
         f"{_arm} ready": at_event("arm_ready", arm=_arm),
         f"{_arm} attempt": at_event("attempt_started", point_id=_point),
-        f"{_arm} load": at_event("step", point_id=_point, step="load"),
+        f"{_arm} load": records_of(_point),
         f"{_arm} committed": at_event("point_committed", point_id=_point),
         f"{_arm} stopped": at_event("arm_stopped", arm=_arm),
     }
@@ -49,7 +59,8 @@ def in_use(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InUse]:
 
 
 def two_arms(folder: Path, in_use: InUse) -> Path:
-    content = product.scenario("two", service=in_use.block())
+    load = {"output_tokens": 256, "concurrency": [2], "requests": 12}
+    content = product.scenario("two", workloads=[load], service=in_use.block())
     content["arms"] = {"first": SIM, "second": SIM}
     return product.write_scenario(folder, content)
 
@@ -98,13 +109,14 @@ def test_a_run_that_was_killed_goes_on_and_takes_the_service_down_again(
     assert_back(in_use)
 
 
+@pytest.mark.parametrize("stage", ["down", "first launched", "first load", "first stopped", "second launched"])
 def test_ctrl_c_brings_the_service_back_before_the_command_ends(
-    tmp_path: Path, cluster: own_ray.OwnRay, in_use: InUse
+    tmp_path: Path, cluster: own_ray.OwnRay, in_use: InUse, stage: str
 ) -> None:
     path = two_arms(tmp_path, in_use)
     with product.start("run", path, folder=tmp_path, env=cluster.inside) as running:
         run = product.wait_for_run(tmp_path / "runs", running)
-        product.while_running(running, lambda: STAGES["first load"](run) or None, "load")
+        product.while_running(running, lambda: STAGES[stage](run) or None, stage)
         running.interrupt()
         ended = running.end()
     assert ended.exit_code == 1, ended.output
