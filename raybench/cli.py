@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -38,8 +39,15 @@ RunPath = Annotated[Path, typer.Argument(help="Run directory.", show_default=Fal
 RunName = Annotated[str, typer.Argument(help="Run id, or the path of its run directory.", show_default=False)]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories stand.")]
 ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="Cluster file (YAML) to run on.")]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Rehearse: simulated engines in the place of the deployments.")
+]
+Compression = Annotated[
+    float, typer.Option("--compression", help="With --simulate: how many simulated seconds pass in one.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
 DEFAULT_RUNS_DIR = Path("runs")
+DEFAULT_COMPRESSION = 20.0
 
 
 @app.command()
@@ -60,6 +68,8 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
 def plan(
     scenario: ScenarioFile,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the running engines for their limits.")] = False,
+    simulate: Simulate = False,
+    compression: Compression = DEFAULT_COMPRESSION,
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
@@ -70,7 +80,12 @@ def plan(
     from raybench.scenario.trace import read_traces
 
     loaded = _load(scenario, None)
-    traces = read_traces(loaded, scenario.resolve().parent, here_only=True)
+    base = scenario.resolve().parent
+    if simulate:
+        from raybench.deploy.rehearsal import rehearsed
+
+        loaded = rehearsed(loaded, base, compression, loaded.service)
+    traces = read_traces(loaded, base, here_only=True)
     workloads = {workload.name: workload for workload in loaded.workloads}
     asked = _asked_limits(loaded) if ask else {}
     limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
@@ -94,6 +109,8 @@ def submit(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is submitted.")] = False,
+    simulate: Simulate = False,
+    compression: Compression = DEFAULT_COMPRESSION,
     force: Force = False,
 ) -> None:
     """Run a scenario as a Ray job and bring its run directory and report home.
@@ -106,6 +123,10 @@ def submit(
     spec = _cluster(cluster)
     if address is not None and spec is not None:
         raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    if simulate and (resume is not None or address is not None or spec is not None):
+        raise ConfigError(
+            "options", "--simulate rehearses here and from the start: not with --resume or a cluster"
+        )
     source, base, loaded = _scenario_to_run(scenario, resume, spec)
     _read_inputs(loaded, base, here_only=True)
     if address is None and spec is None:
@@ -114,6 +135,7 @@ def submit(
         auth.for_own_ray()
     else:
         auth.for_cluster(None if spec is None else spec.token_env)
+    from raybench.deploy.rehearsal import staged
     from raybench.submission import Request, submit_run
 
     request = Request(
@@ -127,7 +149,9 @@ def submit(
         no_wait=no_wait,
         force=force,
     )
-    _end(submit_run(request, out))
+    with staged(loaded, base, compression if simulate else None) as to_run:
+        code = submit_run(replace(request, scenario=to_run), out)
+    _end(code)
 
 
 @app.command()
@@ -226,6 +250,25 @@ def report(run: RunPath) -> None:
     print_points(directory, out)
     out.print(f"report: {path}", highlight=False, soft_wrap=True)
     say_service(directory, out)
+
+
+@app.command()
+def probe(
+    scenario: ScenarioFile,
+    arm: Annotated[str, typer.Option(help="The arm to launch.", show_default=False)],
+    parameter: Annotated[str, typer.Option(help="Its launch parameter to try.")] = "max_context",
+    grid: Annotated[str | None, typer.Option(help="Values to try from the largest down, as 128k,96k,64k.")] = None,
+    minimum: Annotated[str | None, typer.Option(help="With --maximum and --step: search by bisection.")] = None,
+    maximum: Annotated[str | None, typer.Option(help="The largest value to try.")] = None,
+    step: Annotated[str | None, typer.Option(help="How close the answer has to be.")] = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+) -> None:
+    """Find the largest launch parameter that starts on this host, with the memory that is short or spare."""
+    from raybench.report.probing import probe_arm, what_to_try
+
+    values = what_to_try(grid, minimum, maximum, step)
+    loaded, base = _load(scenario, None), scenario.resolve().parent
+    _end(probe_arm(loaded, base, arm, parameter, values, runs_dir.resolve(), out))
 
 
 @app.command()

@@ -18,16 +18,14 @@ from typing import Any
 import ray
 
 from raybench.corpus.tokens import Rendered
-from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, launch_sim
+from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers, launch_sim
 from raybench.deploy.facts import host_facts
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.ledger import DigestCache
-from raybench.engines import ENGINES
 from raybench.errors import TargetError
-from raybench.load.http import ControlClient
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Endpoint, Order, WorkerSummary
+from raybench.load.order import Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.boards import read_boards
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -102,6 +100,7 @@ class TargetHostActor:
         self._coordinator = coordinator
         self._clock = AnchoredClock()
         self._running: dict[str, Running] = {}
+        self._launches: dict[str, asyncio.Future[tuple[str, ProcessRecord | None, TargetError | None]]] = {}
         self._folders: dict[str, Path] = {}
         self._keeping: Keeping | None = None
         self._sampler: GpuSampler | None = None
@@ -123,12 +122,14 @@ class TargetHostActor:
     async def take_service_down(self, service: Service, base: str, folder: str) -> dict[str, Any]:
         """The keeper's report once the service is down, or will not be."""
         own = self._folder_for("service", folder)
-        self._keeping = await asyncio.to_thread(Keeping.start, service, _here(base), own)
+        # Not in a thread: were this call cancelled meanwhile, nobody would have the keeper's lifeline.
+        self._keeping = Keeping.start(service, _here(base), own)
         return await asyncio.to_thread(self._keeping.wait_down)
 
     async def bring_service_back(self) -> dict[str, Any]:
         """The keeper's last report."""
-        assert self._keeping is not None, "the service was taken down here"
+        if self._keeping is None:
+            return {"phase": "refused", "problems": ["raybench was stopped before it took the service down"]}
         return await asyncio.to_thread(self._keeping.bring_back)
 
     async def launch(
@@ -142,8 +143,22 @@ class TargetHostActor:
     ) -> tuple[str, ProcessRecord | None, TargetError | None]:
         """Start the arm's engine, on `address` of this host when it is a simulated one: (URL, record, error).
 
-        Logs go to `log_dir` where this host has it (the coordinator's own), else to a temporary one.
+        Logs go to `log_dir` where this host has it (the coordinator's own), else to a temporary one. A caller
+        that gives this call up calls `stop`: what is under way then does not get lost.
         """
+        launch = asyncio.ensure_future(self._launch(arm_name, arm, address, log_dir, preload, _here(base)))
+        self._launches[arm_name] = launch
+        return await asyncio.shield(launch)
+
+    async def _launch(
+        self,
+        arm_name: str,
+        arm: Arm,
+        address: str,
+        log_dir: str,
+        preload: dict[str, object] | None,
+        base: Path,
+    ) -> tuple[str, ProcessRecord | None, TargetError | None]:
         folder = self._folder_for(arm_name, log_dir)
         hold = [] if self._keeping is None else [self._keeping.lifeline]
         if arm.sim is not None:
@@ -154,9 +169,11 @@ class TargetHostActor:
             return sim.url, sim.record, None
         assert arm.launch is not None and arm.url is not None, f"arm {arm_name} is not launched by raybench"
         launched = await asyncio.to_thread(
-            LaunchedArm, arm_name, arm.launch, arm.url, folder, base=_here(base), hold=hold
+            LaunchedArm, arm_name, arm.launch, arm.url, folder, base=base, hold=hold
         )
         self._running[arm_name] = launched
+        if arm_name not in self._launches:
+            launched.give_up()
         try:
             await asyncio.to_thread(launched.wait_ready, lambda: answers(arm))
         except TargetError as error:
@@ -164,7 +181,12 @@ class TargetHostActor:
         return arm.url, launched.record, None
 
     async def stop(self, arm_name: str) -> ProcessRecord | None:
-        """End what `launch` started; its record. None when nothing was started."""
+        """End what `launch` started, or is about to start; its record. None when nothing was started."""
+        launch = self._launches.pop(arm_name, None)
+        if launch is not None and not launch.done():
+            if isinstance(under_way := self._running.get(arm_name), LaunchedArm):
+                under_way.give_up()
+            await asyncio.wait([launch])
         running = self._running.pop(arm_name, None)
         return None if running is None else await asyncio.to_thread(running.stop)
 
@@ -238,20 +260,6 @@ class TargetHostActor:
         rows = self._sampler.drain()
         if rows:
             await self._coordinator.append_part.remote(self._part, self._encoder.encode(rows))
-
-
-def answers(arm: Arm) -> bool:
-    """Whether the arm's engine answers its passive probe, from this host. Blocks; not on an event loop."""
-
-    async def ask() -> bool:
-        assert arm.url is not None, "an arm that is asked has an address"
-        control = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
-        try:
-            return (await ENGINES[arm.engine].alive(control)).ok
-        finally:
-            await control.close()
-
-    return asyncio.run(ask())
 
 
 def _here(base: str) -> Path:

@@ -5,6 +5,7 @@ Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -20,9 +21,13 @@ from raybench.deploy.diagnosis import Reason, diagnose, kernel_kills, memory_mib
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
 from raybench.deploy.guard import PARENT_PID
 from raybench.deploy.process import LaunchedProcess, LogPattern, ReadyLine, UrlAnswers
+from raybench.engines import ENGINES
 from raybench.engines.redact import redact
 from raybench.errors import TargetError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
 from raybench.scenario.launch import Launch
+from raybench.scenario.schema import Arm
 from raybench.scenario.sim_block import Sim
 
 SIM_READY_TIMEOUT_S = 30.0
@@ -99,6 +104,7 @@ class LaunchedArm:
         self._launch = launch = launch.filled(places)
         self._folder = folder
         self._free = free
+        self._given_up = False
         before = free()
         self._kernel_kills = kernel_kills()
         self._began_ns = time.monotonic_ns()
@@ -123,13 +129,18 @@ class LaunchedArm:
             hold=hold,
         )
 
+    def give_up(self) -> None:
+        """From another thread: `wait_ready` ends at once, and with it the process."""
+        self._given_up = True
+        self._process.begin_end()
+
     def wait_ready(self, answers: Answers) -> None:
         """Raises TargetError with the end of the log; `record` says why, and the process is gone then."""
         ready = self._launch.ready
         try:
             self._process.wait_ready(_ReadyWhen(self._launch, answers), ready.timeout_s)
         except TargetError as error:
-            self.stop("not_ready")
+            self.stop("stopped" if self._given_up else "not_ready")
             raise TargetError("launch", f"{self._why()}{error.message}") from None
         except BaseException:
             self.stop()
@@ -146,7 +157,7 @@ class LaunchedArm:
         """End it with all its descendants and wait for the GPUs. May be called twice."""
         if self.record.process_s is not None:
             return self.record
-        by_itself = self._process.exit_code() is not None
+        by_itself = self._process.exit_code() is not None and not self._given_up
         code = self._process.stop()
         process_s = self._seconds()
         kills = kernel_kills()
@@ -275,6 +286,20 @@ def launch_sim(
         raise
     load_s = (time.time_ns() - began_unix_ns) / 1e9
     return RunningSim(url, pid, process, ProcessRecord(command, {}, None, {}, began_unix_ns, load_s))
+
+
+def answers(arm: Arm) -> bool:
+    """Whether the arm's engine answers its passive probe, from this host. Blocks; not on an event loop."""
+
+    async def ask() -> bool:
+        assert arm.url is not None, "an arm that is asked has an address"
+        control = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
+        try:
+            return (await ENGINES[arm.engine].alive(control)).ok
+        finally:
+            await control.close()
+
+    return asyncio.run(ask())
 
 
 def _lines_of(path: Path, start: int) -> Iterator[str]:

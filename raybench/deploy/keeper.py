@@ -27,22 +27,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from raybench.deploy.commands import Ran
+from raybench.deploy.keeper_report import Phase
 from raybench.deploy.service import InUse, Seen
 from raybench.engines.redact import redact_text
 from raybench.errors import EXIT_OK, EXIT_SERVICE, ConfigError
 from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.schema import Service
 
-#: waiting: for another keeper. refused: the service was not touched. verified, not_verified, refused are ends.
-Phase = Literal[
-    "waiting", "looking", "taking_down", "down", "bringing_back", "verified", "not_verified", "refused"
-]
 _BUSY = "another run has taken this service down, or is bringing it back"
 _LOCK_POLL_S = 0.1
-ENDS = frozenset({"verified", "not_verified", "refused"})
 
 
 class Keeper:

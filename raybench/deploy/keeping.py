@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 from raybench.deploy.guard import OUTLIVES
-from raybench.deploy.keeper import ENDS
+from raybench.deploy.keeper_report import ENDS, MODULE, REPORT, read_report
 from raybench.deploy.process import own_environment
-from raybench.records.strict_json import read_json, write_json
+from raybench.records.strict_json import write_json
 from raybench.scenario.schema import Service
 
-MODULE = "raybench.deploy.keeper"
-REPORT = "service.json"
 LOG = "keeper.log"
 _ORDER = "keeper-order.json"
 _POLL_S = 0.05
@@ -76,7 +72,7 @@ class Keeping:
 
     def wait_down(self) -> dict[str, Any]:
         """The report, once the service is down or will not be; each step of the keeper has a limit."""
-        return self._wait(ENDS | {"down", "bringing_back"})
+        return self._wait(ENDS | {"down"})
 
     def bring_back(self) -> dict[str, Any]:
         """Order it; the report at the end. May be called twice."""
@@ -95,39 +91,3 @@ class Keeping:
                 reason = f"the keeper ended before its time; see {self._folder / LOG}"
                 return report | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
             time.sleep(_POLL_S)
-
-
-def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:
-    """What a keeper tells at its end, waited for while it lives on this host; its last word where it does not.
-
-    on_phase: called with each phase on the way. A keeper that is gone before its end is `not_verified`.
-    """
-    phase = None
-    while (report := read_report(path)).get("phase") not in ENDS:
-        if report.get("host") not in (None, socket.gethostname()):
-            return report
-        if not _is_keeper(report.get("pid")):
-            reason = "its keeper ended before its time"
-            return read_report(path) | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
-        if report["phase"] != phase:
-            phase = report["phase"]
-            on_phase(phase)
-        time.sleep(_POLL_S)
-    return report
-
-
-def _is_keeper(pid: object) -> bool:
-    """Whether the process of this number is one, and not another that was given the number later."""
-    try:
-        return isinstance(pid, int) and MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
-
-
-def read_report(path: Path) -> dict[str, Any]:
-    """What a keeper has told so far; nothing when it has not begun."""
-    if not path.exists():
-        return {}
-    report = read_json(path)
-    assert isinstance(report, dict), f"{path} is written by a keeper only"
-    return report

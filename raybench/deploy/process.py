@@ -139,12 +139,16 @@ class LaunchedProcess:
         """None while it runs; 128 + n when signal n ended it."""
         return self._guard.poll()
 
+    def begin_end(self) -> None:
+        """Order the end without waiting for it; a `wait_ready` in another thread ends with it."""
+        self._lifeline.close()
+
     def stop(self) -> int:
         """End the process and all its descendants; its exit code. May be called twice.
 
         Raises TargetError when something survived SIGKILL, as a process in the GPU driver can.
         """
-        self._lifeline.close()
+        self.begin_end()
         try:
             code = self._guard.wait(self._end_s)
         except subprocess.TimeoutExpired:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import artifacts, numbers, searches, tables
+from raybench.report import artifacts, deployments, numbers, searches, tables
+from raybench.report.service import service_line
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
 from raybench.report.text import Text
@@ -21,6 +22,7 @@ def render(source: Source, text: Text) -> str:
         f"# {title}",
         *_section(text.summary, summary(source, text)),
         *_section(text.environment, _environment(source, text)),
+        *_section(text.deployments.heading, _deployments(source, text)),
         *_section(text.protocol, _protocol(source, text)),
         *_section(text.active_limits, [text.active_limits_note, draw(tables.active_limit_table(source, text))]),
         *_section(text.results, _results(source, text)),
@@ -107,6 +109,15 @@ def _environment(source: Source, text: Text) -> list[str]:
         ray=manifest.get("ray_version", numbers.UNKNOWN),
     )
     return [draw(tables.fact_table(source, text)), client]
+
+
+def _deployments(source: Source, text: Text) -> list[str]:
+    """Processes, their command lines, what arms are made of; how the service in use is."""
+    service = [f"**{service_line(source.service)}**"] if source.service else []
+    processes = draw(deployments.process_table(source, text))
+    commands = _bullets(deployments.command_lines(source))
+    ledger = draw(deployments.ledger_table(source, text))
+    return [*service, processes, *commands, *([f"**{text.deployments.ledger}**", ledger] if ledger else [])]
 
 
 def _protocol(source: Source, text: Text) -> list[str]:

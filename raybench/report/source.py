@@ -37,6 +37,9 @@ class Source:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     gpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    processes: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    inventories: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    service: Mapping[str, Any] = field(default_factory=dict)
     searches: list[Mapping[str, Any]] = field(default_factory=list)
     artifacts: list[Mapping[str, Any]] = field(default_factory=list)
     gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -96,27 +99,30 @@ def read_source(run: RunDirectory) -> Source:
         facts={arm: _object(run.arms / safe_name(arm) / "facts.json") for arm in arms},
         gpus={arm: _object(run.arms / safe_name(arm) / "gpus.json") for arm in arms},
         limits=_limits(lines),
-        searches=_entries(run.searches_json),
-        artifacts=_entries(run.artifacts_json),
+        processes={arm: _list(run.arms / safe_name(arm) / "process.json") for arm in arms},
+        inventories={arm: _object(run.arms / safe_name(arm) / "inventory.json") for arm in arms},
+        service=_object(run.service_json),
+        searches=_list(run.searches_json),
+        artifacts=_list(run.artifacts_json),
         gates={arm: gate for arm in arms if (gate := _object(run.arms / safe_name(arm) / "gate.json"))},
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),
     )
 
 
-def _entries(path: Path) -> list[Mapping[str, Any]]:
-    """What searches.json or artifacts.json holds; nothing where the scenario made none."""
-    if not path.is_file():
-        return []
-    entries = read_json(path)
-    if not isinstance(entries, list):
-        raise RunDirectoryError(f"{path}: not a list")
-    return entries
-
-
 def _limits(lines: list[dict[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """By arm, what its engine can hold, as journalled when it was last ready."""
     return {line["arm"]: line.get("limits") or {} for line in lines if line["event"] == "arm_ready"}
+
+
+def _list(path: Path) -> list[Mapping[str, Any]]:
+    """A JSON list; empty where there is no file."""
+    if not path.is_file():
+        return []
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise RunDirectoryError(f"{path}: not a list")
+    return value
 
 
 def _object(path: Path) -> Mapping[str, Any]:

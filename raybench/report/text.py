@@ -30,6 +30,17 @@ class SearchText:
 
 
 @dataclass(frozen=True)
+class DeploymentText:
+    """The words of processes on the target's host. reasons: why one ended."""
+
+    heading: str
+    process_columns: tuple[str, ...]
+    reasons: dict[str, str]
+    ledger: str
+    ledger_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Text:
     """The words of one language. Placeholders in braces are filled by `str.format`."""
 
@@ -69,6 +80,7 @@ class Text:
     open_loop_columns: tuple[str, ...]
     searches: SearchText
     artifacts: ArtifactText
+    deployments: DeploymentText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -138,6 +150,21 @@ ENGLISH_SEARCHES = SearchText(
 )
 
 ENGLISH = Text(
+    deployments=DeploymentText(
+        heading="Deployments",
+        process_columns=("Arm", "Load", "Process", "End"),
+        reasons={
+            "stopped": "stopped by raybench",
+            "not_ready": "not ready in time",
+            "out_of_memory": "out of memory",
+            "out_of_host_memory": "out of host memory",
+            "killed": "killed by somebody else",
+            "failed": "failed",
+            "ended": "ended by itself",
+        },
+        ledger="Ledger",
+        ledger_columns=("Arm", "What", "sha256 or version"),
+    ),
     title="Report of run {run_id}",
     summary="Summary",
     counts="{total} points: {accepted} accepted, {void} void, {skipped} skipped, {missing} not measured.",

@@ -39,6 +39,9 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "facts": source.facts,
         "gpus": source.gpus,
         "limits": source.limits,
+        "processes": source.processes,
+        "inventories": source.inventories,
+        "service": source.service,
         "warnings": source.warnings,
         "notes": notes(source, text),
     }
