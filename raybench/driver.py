@@ -24,6 +24,7 @@ from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
+from raybench.report.probes import adopt_probes
 from raybench.report.service import is_back, say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
@@ -92,7 +93,9 @@ def _run_directory(
     if resume is not None:
         return reopen_run(scenario, resume)
     name = run_id or new_run_id(scenario)
-    return begin_run(scenario, name, runs_dir, source, base), name
+    run = begin_run(scenario, name, runs_dir, source, base)
+    adopt_probes(run, scenario.name, list(scenario.arms))
+    return run, name
 
 
 def _carry_out(

@@ -61,6 +61,7 @@ class RunDirectory:
         self.server_parquet = path / "server.parquet"
         self.worker_parquet = path / "worker.parquet"
         self.searches_json = path / "searches.json"
+        self.probes = path / "probes"
         self.artifacts_json = path / "artifacts.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"

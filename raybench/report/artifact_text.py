@@ -33,6 +33,8 @@ class ArtifactText:
     same_context_note: str
     relative: str
     same_context_rows: tuple[str, ...]
+    probes: str
+    probes_note: str
     sides: str
     sides_note: str
     side_columns: tuple[str, ...]
@@ -96,6 +98,8 @@ ENGLISH_ARTIFACTS = ArtifactText(
         "acceptance",
         "slack after start (MiB)",
     ),
+    probes="What starts: {arm}, {parameter}",
+    probes_note="Launched with one value after another before this run ({folder}).",
     sides="Client and engine side by side",
     sides_note="Means a request. Over = client - engine: the network, both HTTP ends, and waits that the engine"
     " leaves out. ≠ marks more than {share:.0%} of the client's E2E and more than {ms:g} ms, and a client that was"
@@ -163,6 +167,8 @@ CHINESE_ARTIFACTS = ArtifactText(
         "接受率",
         "启动后 slack (MiB)",
     ),
+    probes="启动探测：{arm}，{parameter}",
+    probes_note="本次运行之前逐档启动（{folder}）。",
     sides="客户端与引擎并列",
     sides_note="每请求均值。差 = 客户端 - 引擎：网络、两端 HTTP，以及引擎未计入的等待。≠ 表示差超过客户端 E2E 的"
     " {share:.0%} 且超过 {ms:g} ms，或客户端比引擎快 {early_ms:g} ms 以上。",

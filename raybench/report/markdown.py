@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raybench.report import artifacts, deployments, numbers, searches, tables
+from raybench.report import artifacts, deployments, numbers, probes, searches, tables
 from raybench.report.service import service_line
 from raybench.report.source import Source
 from raybench.report.tables import Row, Table
@@ -29,7 +29,7 @@ def render(source: Source, text: Text) -> str:
         *_section(text.open_loop, _open_loop(source, text)),
         *_section(text.searches.heading, _searches(source, text)),
         *_section(text.artifacts.gate, [draw(artifacts.gate_table(source.gates, text.artifacts))]),
-        *_section(text.artifacts.heading, _artifacts(source, text)),
+        *_section(text.artifacts.heading, [*_artifacts(source, text), *_probes(source, text)]),
         *_section(text.boundary, _boundary(source, text)),
         *_section(text.vram, _vram(source, text)),
         *_section(text.invalid, _invalid(source, text)),
@@ -190,6 +190,14 @@ def _artifacts(source: Source, text: Text) -> list[str]:
     for titled in artifacts.comparisons(source.artifacts, free, text.artifacts):
         blocks += [f"### {titled.title}", titled.note, draw(titled.table)]
     return [text.artifacts.note, *blocks] if blocks else []
+
+
+def _probes(source: Source, text: Text) -> list[str]:
+    words, blocks = text.artifacts, []
+    for probe in source.probes:
+        blocks.append(f"### {words.probes.format(arm=probe['arm'], parameter=probe['parameter'])}")
+        blocks += [words.probes_note.format(folder=probe["folder"]), draw(probes.probe_table(probe))]
+    return blocks
 
 
 def _boundary(source: Source, text: Text) -> list[str]:

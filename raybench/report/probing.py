@@ -27,6 +27,7 @@ from raybench.errors import (
     TargetError,
 )
 from raybench.records.rundir import safe_name, write_json
+from raybench.report.probes import PROBE_JSON
 from raybench.report.service import service_line
 from raybench.report.trials import result, trial_table
 from raybench.scenario.schema import Arm, Scenario
@@ -34,7 +35,6 @@ from raybench.scenario.values import parse_tokens
 
 #: What to try next, by what was tried.
 Following = Callable[[Sequence[Trial]], int | None]
-RESULT = "probe.json"
 
 
 def what_to_try(grid: str | None, minimum: str | None, maximum: str | None, step: str | None) -> Following:
@@ -72,8 +72,10 @@ def probe_arm(
                 for trial in tried:
                     trials.append(trial)
                     told = {"arm": arm_name, "parameter": parameter, "trials": [asdict(one) for one in trials]}
-                    write_json(folder / RESULT, told)
-                    console.print(f"{parameter} {trial.value:,}: {result(trial)}", style="dim", highlight=False)
+                    write_json(folder / PROBE_JSON, told)
+                    console.print(
+                        f"{parameter} {trial.value:,}: {result(vars(trial))}", style="dim", highlight=False
+                    )
             finished = True
         except KeyboardInterrupt:
             console.print("interrupted: what was launched has been ended", style="yellow")

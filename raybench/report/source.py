@@ -43,6 +43,7 @@ class Source:
     searches: list[Mapping[str, Any]] = field(default_factory=list)
     artifacts: list[Mapping[str, Any]] = field(default_factory=list)
     gates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    probes: list[Mapping[str, Any]] = field(default_factory=list)
     status: str | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -104,6 +105,7 @@ def read_source(run: RunDirectory) -> Source:
         service=_object(run.service_json),
         searches=_list(run.searches_json),
         artifacts=_list(run.artifacts_json),
+        probes=[_object(path) for path in sorted(run.probes.glob("*.json"))],
         gates={arm: gate for arm in arms if (gate := _object(run.arms / safe_name(arm) / "gate.json"))},
         status=str(ended[-1]["status"]) if ended else None,
         warnings=list(merged.get("warnings") or []),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from raybench.deploy.probe import Trial
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from raybench.deploy.probe import Trial
 
 UNKNOWN = "—"
 
@@ -24,17 +24,17 @@ def trial_table(parameter: str, trials: Sequence[Trial]) -> Table:
     table.add_column("Result", overflow="fold")
     for trial in trials:
         load = UNKNOWN if trial.load_s is None else f"{trial.load_s:,.1f} s"
-        table.add_row(f"{trial.value:,}", load, _mib(trial.free_mib), result(trial))
+        table.add_row(f"{trial.value:,}", load, _mib(trial.free_mib), result(vars(trial)))
     return table
 
 
-def result(trial: Trial) -> str:
-    """`starts, slack 5.1 MiB` or `712.0 MiB short`."""
-    if trial.started:
-        return "starts" + (f", slack {_mib(trial.slack_mib)}" if trial.slack_mib is not None else "")
-    if trial.shortfall_mib is not None:
-        return f"{_mib(trial.shortfall_mib)} short"
-    return str(trial.error).splitlines()[0]
+def result(trial: Mapping[str, Any]) -> str:
+    """`starts, slack 5.1 MiB` or `712.0 MiB short`, of the fields of a trial."""
+    if trial["started"]:
+        return "starts" + (f", slack {_mib(trial['slack_mib'])}" if trial["slack_mib"] is not None else "")
+    if trial["shortfall_mib"] is not None:
+        return f"{_mib(trial['shortfall_mib'])} short"
+    return str(trial["error"]).splitlines()[0]
 
 
 def _mib(size: float | None) -> str:

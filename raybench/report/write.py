@@ -36,6 +36,7 @@ def report_json(source: Source, text: Text) -> dict[str, object]:
         "searches": source.searches,
         "artifacts": source.artifacts,
         "gates": source.gates,
+        "probes": source.probes,
         "facts": source.facts,
         "gpus": source.gpus,
         "limits": source.limits,
