@@ -167,7 +167,8 @@ def _understood(
     form = body.get("response_format") or {}
     if form.get("type") in ("json_schema", "json_object"):
         return json.dumps(_sample((form.get("json_schema") or {}).get("schema") or {"type": "object"}))
-    if found := re.search(r"access code of the archive is (\S+)\.", prompt):
+    found = re.search(r"access code of the archive is (\S+)\.", prompt)
+    if found and prompt.startswith("Read these entries."):
         return found[1]
     if len(prompt) > _SHORT:
         return None

@@ -77,7 +77,7 @@ def test_what_a_gate_asks_is_understood() -> None:
 
 
 def test_code_in_a_long_prompt_is_no_question() -> None:
-    assert reply(V3, ask(LONG + "64 * 1024"), 10).tokens == 10
+    assert reply(V3, ask(LONG + "64 * 1024; the access code of the archive is {x}."), 10).tokens == 10
 
 
 def test_a_file_that_is_no_artifact_is_refused(tmp_path: Path) -> None:
