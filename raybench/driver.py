@@ -18,7 +18,7 @@ from raybench.cluster.events import EVENTS_VARIABLE, event_line
 from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import OnNote, OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
 from raybench.engines import ENGINES
-from raybench.errors import EXIT_OK, RaybenchError, TargetError
+from raybench.errors import EXIT_OK, RaybenchError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import limits_of
@@ -28,7 +28,9 @@ from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
+from raybench.report.probes import adopt_probes
 from raybench.report.roofline import print_rooflines, print_step
+from raybench.report.service import is_back, say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario
@@ -64,6 +66,7 @@ def run_here(
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     for path in (run.report_md, run.report_html):
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    say_service(run, console)
     return outcome.exit_code
 
 
@@ -102,7 +105,9 @@ def _run_directory(
     if resume is not None:
         return reopen_run(scenario, resume)
     name = run_id or new_run_id(scenario)
-    return begin_run(scenario, name, runs_dir, source, base), name
+    run = begin_run(scenario, name, runs_dir, source, base)
+    adopt_probes(run, scenario.name, list(scenario.arms))
+    return run, name
 
 
 def _carry_out(
@@ -111,6 +116,11 @@ def _carry_out(
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
         return drive(scenario, run, run_id, base, force=force, on_snapshot=show, on_note=note)
+    except RaybenchError as error:
+        report = service_of(run, lambda _phase: None)
+        if report is not None and not is_back(report):
+            raise ServiceNotBack(f"{error}\n{service_line(report)}") from error
+        raise
     finally:
         if run.journal.exists():
             merge(run)

@@ -5,7 +5,8 @@
     ├── ClusterError            3   Ray, placement, the Job API
     ├── TargetError             4   a step against the serving engine failed
     ├── RunDirectoryError       2   a run directory cannot be read or does not fit the request
-    └── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    ├── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    └── ServiceNotBack          5   the service that made room for the run could not be verified after it
 
 A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
 Any room may import this module.
@@ -20,6 +21,7 @@ EXIT_NOT_ALL_VALID = 1
 EXIT_USAGE = 2
 EXIT_CLUSTER = 3
 EXIT_TARGET = 4
+EXIT_SERVICE = 5
 
 
 class RaybenchError(Exception):
@@ -86,16 +88,23 @@ class TargetError(RaybenchError):
 
     def __init__(self, step: str, message: str) -> None:
         self.step = step
+        self.message = message
         super().__init__(f"{step}: {message}")
 
     def __reduce__(self) -> tuple[type[TargetError], tuple[str, str]]:
-        return type(self), (self.step, str(self).removeprefix(f"{self.step}: "))
+        return type(self), (self.step, self.message)
 
 
 class RunDirectoryError(RaybenchError):
     """A run directory is missing, unreadable, or belongs to another scenario."""
 
     exit_code = EXIT_USAGE
+
+
+class ServiceNotBack(RaybenchError):
+    """The service in use, taken down for a run, is not known to be as it was."""
+
+    exit_code = EXIT_SERVICE
 
 
 class WindowsExhausted(RaybenchError):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from raybench.protocol.answer_checks import check_answers, check_engine_times, check_prompt_lengths
 from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
 from raybench.protocol.checks import (
     Evidence,
     check_clocks,
+    check_gate,
     check_gpu,
     check_reached_load,
     check_workers,
@@ -75,7 +77,10 @@ def _of_complete_records(
 ) -> tuple[Finding, ...]:
     return (
         *check_lengths(evidence, guards),
+        *check_prompt_lengths(evidence.requests, evidence.point),
         *check_empty(evidence, guards),
+        *check_answers(evidence.requests, ignore_eos=evidence.ignore_eos),
+        *check_engine_times(evidence.requests),
         *check_streaming(evidence, guards),
         *check_hits(evidence, rates, guards),
         *check_log(evidence),
@@ -91,4 +96,5 @@ def _of_complete_records(
         *check_rooflines(evidence.client, evidence.rooflines),
         *check_gpu(evidence),
         *check_clocks(evidence, guards),
+        *check_gate(evidence),
     )
