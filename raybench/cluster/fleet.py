@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
@@ -24,7 +24,7 @@ from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
-from raybench.errors import ClusterError, TargetError
+from raybench.errors import ClusterError, RaybenchError, TargetError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
@@ -82,6 +82,21 @@ async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
         return await asyncio.wait_for(call, timeout_s)
     except TimeoutError:
         raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
+    except RayActorError as error:
+        raise ClusterError(f"{what}: {error}") from error
+
+
+async def told(call: Awaitable[T], what: str) -> T:
+    """The result of a remote call whose own waits have limits. What raybench explains comes as it was raised.
+
+    Raises ClusterError when the actor is gone.
+    """
+    try:
+        return await call
+    except RayTaskError as error:
+        if isinstance(error.cause, RaybenchError):
+            raise error.cause from None
+        raise
     except RayActorError as error:
         raise ClusterError(f"{what}: {error}") from error
 
@@ -287,15 +302,17 @@ class RayTargetHost:
         return hello
 
     async def take_inventory(self, arm_name: str, arm: Arm) -> None:
-        taken = await self._actor.take_inventory.remote(arm, str(self._base))
+        taken = await told(self._actor.take_inventory.remote(arm, str(self._base)), f"the inventory of {arm_name}")
         write_json(self._run.arm(arm_name) / "inventory.json", taken)
 
     async def take_service_down(self, service: Service) -> ServiceReport:
         arguments = (service, str(self._base), str(self._run.path))
-        return await self._service_report(await self._actor.take_service_down.remote(*arguments))
+        call = self._actor.take_service_down.remote(*arguments)
+        return await self._service_report(await told(call, "taking the service down"))
 
     async def bring_service_back(self) -> ServiceReport:
-        return await self._service_report(await self._actor.bring_service_back.remote())
+        call = self._actor.bring_service_back.remote()
+        return await self._service_report(await told(call, "bringing the service back"))
 
     async def _service_report(self, report: dict[str, Any]) -> ServiceReport:
         """The keeper writes its report into the run directory itself, where it can see it."""
@@ -309,9 +326,9 @@ class RayTargetHost:
         preload = None
         if arm.sim is not None and arm.sim.faults.preload_corpus:
             preload = self._first_attempt_text(arm_name)
-        url, record, error = await self._actor.launch.remote(
-            arm_name, arm, self._address, str(self._run.arm(arm_name)), preload, str(self._base)
-        )
+        folder = str(self._run.arm(arm_name))
+        call = self._actor.launch.remote(arm_name, arm, self._address, folder, preload, str(self._base))
+        url, record, error = await told(call, f"launching {arm_name}")
         self._keep_record(arm_name, record)
         if error is not None:
             raise error
@@ -326,8 +343,9 @@ class RayTargetHost:
         return {"corpus": corpus, "base": str(self._base), "windows": windows}
 
     async def stop(self, arm_name: str) -> Mapping[str, object] | None:
-        record: ProcessRecord | None = await self._actor.stop.remote(arm_name)  # each of its waits has a limit
-        for name, data in (await self._actor.files_of.remote(arm_name)).items():
+        record: ProcessRecord | None = await told(self._actor.stop.remote(arm_name), f"stopping {arm_name}")
+        files = await told(self._actor.files_of.remote(arm_name), f"fetching the files of {arm_name}")
+        for name, data in files.items():
             write_file(self._run.arm(arm_name) / name, data)
         if record is None:
             return None

@@ -20,6 +20,8 @@ PLACES = ("folder", "base", "python")
 #: Groups of a memory pattern, with their size in bytes.
 MEMORY_GROUPS = {"bytes": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _NEED_GROUPS = {f"{side}_{unit}" for side in ("need", "have") for unit in MEMORY_GROUPS}
+_SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:token|api_?key|secret|password|passwd)$")
+_SECRET_FLAG = re.compile(r"(?i)--?(?:[a-z]+[-_])*(?:api[-_]?key|secret|password|passwd)(?:=|$)")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -107,6 +109,25 @@ class Launch(Model):
     log: HostPath | None = None
     memory: MemoryPatterns = MemoryPatterns()
     out_of_memory: list[Pattern] = []
+
+    @model_validator(mode="after")
+    def _no_credentials(self) -> Launch:
+        """The scenario is written into the run directory."""
+        for name in self.env:
+            if _SECRET_VARIABLE.search(name):
+                raise Misfit(
+                    "names a credential, and scenarios are written into the run directory: export it on the"
+                    " target's host before Ray starts there; what is launched inherits it",
+                    *("env", name),
+                )
+        for place, word in enumerate(self.argv or ()):
+            if _SECRET_FLAG.match(word):
+                raise Misfit(
+                    "takes a credential, and scenarios are written into the run directory: write the launch as a"
+                    " `command`, with $VARIABLE of the target's host in this place",
+                    *("argv", place),
+                )
+        return self
 
     @model_validator(mode="after")
     def _one_command(self) -> Launch:

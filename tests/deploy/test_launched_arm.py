@@ -39,15 +39,15 @@ def test_what_is_kept_of_a_process_that_was_started_and_stopped(tmp_path: Path) 
     code = "import os, sys; print(sys.argv[1:], os.environ['CONTEXT'], flush=True)\n" + STAYS
     given = arm(
         tmp_path,
-        argv=[*HERE, code, "--context", "{context}", "--api-key", "sk-secret-123456", "{folder}/own.jsonl"],
-        env={"CONTEXT": "{context}", "HF_TOKEN": "hf_abcdefghijkl"},
+        argv=[*HERE, code, "--context", "{context}", "--hf-token", "sk-secret-123456", "{folder}/own.jsonl"],
+        env={"CONTEXT": "{context}", "URL": "http://me:secret@h"},
         parameters={"context": 4096},
     )
     given.wait_ready(never)
     record = given.stop()
-    assert "['--context', '4096', '--api-key', 'sk-secret-123456'" in (tmp_path / "launch.log").read_text()
-    assert record.argv[-5:] == ["--context", "4096", "--api-key", "<redacted>", f"{tmp_path}/own.jsonl"]
-    assert record.env == {"CONTEXT": "4096", "HF_TOKEN": "<redacted>"}
+    assert "['--context', '4096', '--hf-token', 'sk-secret-123456'" in (tmp_path / "launch.log").read_text()
+    assert record.argv[-5:] == ["--context", "4096", "--hf-token", "<redacted>", f"{tmp_path}/own.jsonl"]
+    assert record.env == {"CONTEXT": "4096", "URL": "http://<redacted>@h"}
     assert (record.reason, record.exit_code, record.parameters) == ("stopped", 143, {"context": 4096})
     assert record.load_s is not None and record.process_s is not None
     assert 0 < record.load_s <= record.process_s

@@ -88,6 +88,25 @@ def test_what_contradicts_itself_is_refused_where_it_stands(text: str, path: str
     assert message in said
 
 
+@pytest.mark.parametrize("name", ["HF_TOKEN", "OPENAI_API_KEY", "my_secret", "PASSWORD"])
+def test_a_credential_in_the_environment_is_refused_since_scenarios_are_kept(name: str) -> None:
+    path, message = refusal(f"{{url: 'http://h:1', launch: {{argv: [x], env: {{{name}: abc}}}}}}")
+    assert path == f"arms.a.launch.env.{name}"
+    assert "export it on the target's host" in message
+
+
+@pytest.mark.parametrize("word", ["--api-key", "--admin-api-key=abc", "--password"])
+def test_a_credential_on_the_command_line_is_refused(word: str) -> None:
+    path, message = refusal(f"{{url: 'http://h:1', launch: {{argv: [x, '{word}', abc]}}}}")
+    assert path == "arms.a.launch.argv[1]"
+    assert "$VARIABLE" in message
+
+
+def test_words_that_only_look_like_credentials_are_fine() -> None:
+    launch = "{argv: [x, --tokenizer, t, --max-token-len, '4'], env: {TOKENIZERS_PARALLELISM: 'false', KEYS: x}}"
+    assert arm(f"{{url: 'http://h:1', launch: {launch}}}")
+
+
 def test_a_service_is_not_started_by_its_deployment() -> None:
     with pytest.raises(ConfigError, match=r"service.deployment.*`bring_back` starts it"):
         parse_scenario(
