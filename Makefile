@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real demo-artifacts setup test test-all lies bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real demo-artifacts setup test test-engines test-all lies bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml
 
 test: setup ## every test that needs nothing but this machine
 	$(BIN)/python -m pytest -m "not netns and not engine"
+
+test-engines: setup ## every check against real engines on the CPU; the last line is one JSON object
+	$(BIN)/python tools/engines/check_engines.py $(ARGS)
 
 test-all: setup ## also several hosts in network namespaces (root, iproute2) and real engines
 	$(BIN)/python -m pytest

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -50,16 +49,6 @@ Compression = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
 DEFAULT_RUNS_DIR = Path("runs")
 DEFAULT_COMPRESSION = 20.0
-
-
-class Language(StrEnum):
-    EN = "en"
-    ZH = "zh"
-
-
-class ImageKind(StrEnum):
-    SVG = "svg"
-    PNG = "png"
 
 
 @app.command()
@@ -224,7 +213,7 @@ def roofline(
     Without --address and --cluster: the nodes of the current Ray, or this machine in a Ray of its own.
     """
     from raybench.cluster import auth
-    from raybench.scenario.schema import Placement
+    from raybench.scenario.load_block import Placement
 
     spec = _cluster(cluster)
     if address is not None and spec is not None:
@@ -291,59 +280,6 @@ def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
 
 
 @app.command()
-def merge(run: RunPath) -> None:
-    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
-    from raybench.analysis.merge import merge as merge_run
-    from raybench.records.rundir import RunDirectory
-
-    directory = RunDirectory(run)
-    directory.require()
-    for warning in merge_run(directory):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"{run}: merged", highlight=False)
-
-
-@app.command()
-def report(
-    runs: Annotated[
-        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
-    ],
-    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
-        ),
-    ] = None,
-    images: Annotated[
-        ImageKind | None,
-        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
-    ] = None,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Runs of one scenario are repeats: one row a point, with the spread.")
-    ] = False,
-) -> None:
-    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
-    from raybench.records.rundir import RunDirectory
-    from raybench.report.compare_source import split_side
-    from raybench.report.service import say_service
-    from raybench.report.terminal import print_points
-    from raybench.report.write import TEXTS, write_report
-
-    only: dict[Path, set[str]] = {}
-    for path, arm in map(split_side, runs):
-        only.setdefault(path, set()).update([] if arm is None else [arm])
-    first, *others = map(RunDirectory, only)
-    kind = None if images is None else images.value
-    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
-    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
-    for path in (written.markdown, written.page):
-        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
-    for directory in (first, *others):
-        say_service(directory, out)
-
-
-@app.command()
 def probe(
     scenario: ScenarioFile,
     arm: Annotated[str, typer.Option(help="The arm to launch.", show_default=False)],
@@ -370,10 +306,14 @@ def restore(scenario: ScenarioFile) -> None:
     _end(restore_service(_load(scenario, None), scenario.resolve().parent, out))
 
 
+app.command()(reading.monitor)
+app.command()(reading.merge)
+app.command()(reading.report)
 app.command("import")(reading.import_table)
 app.command()(reading.compare)
 app.command()(reading.retest)
 app.command()(reading.query)
+app.command()(reading.reconcile)
 
 
 @corpus_app.command("build")

@@ -7,16 +7,27 @@ command line's own modules may.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
 
 from raybench.analysis.merge import merge
+from raybench.cluster.claims import claimed
 from raybench.cluster.events import EVENTS_VARIABLE, event_line
 from raybench.cluster.roofline import choose_nodes, measure_nodes
-from raybench.cluster.run import OnNote, OnSnapshot, begin_run, connected, drive, new_run_id, reopen_run
+from raybench.cluster.run import (
+    OnNote,
+    OnSnapshot,
+    begin_run,
+    connected,
+    drive,
+    new_run_id,
+    reopen_run,
+    servers_of,
+)
 from raybench.engines import ENGINES
 from raybench.errors import EXIT_OK, RaybenchError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
@@ -53,15 +64,14 @@ def run_here(
     """Carry the scenario out and report; the exit code. Raises RaybenchError after reporting what there is."""
     if os.environ.get(EVENTS_VARIABLE):
         return _run_for_submitter(scenario, source, base, runs_dir, run_id, resume, force)
-    with connected():
-        run, name = _run_directory(scenario, source, base, runs_dir, run_id, resume)
+    with connected(), _begun(scenario, source, base, runs_dir, run_id, resume, force) as (run, name):
         console.print(f"run {name} in {run.path}", highlight=False, soft_wrap=True)
         with LiveDisplay(console) as display:
 
             def show(snapshot: Snapshot) -> None:
                 display.show(asdict(snapshot))
 
-            outcome = _carry_out(scenario, run, name, base, force, show, display.note)
+            outcome = _carry_out(scenario, run, name, base, show, display.note)
     print_points(run, console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     for path in (run.report_md, run.report_html):
@@ -81,8 +91,7 @@ def _run_for_submitter(
 ) -> int:
     """The same, told as events in the job's log."""
     try:
-        with connected():
-            run, name = _run_directory(scenario, source, base, runs_dir, run_id, resume)
+        with connected(), _begun(scenario, source, base, runs_dir, run_id, resume, force) as (run, name):
             _say("run", run_id=name, path=str(run.path))
 
             def show(snapshot: Snapshot) -> None:
@@ -91,7 +100,7 @@ def _run_for_submitter(
             def note(text: str) -> None:
                 _say("note", message=text)
 
-            outcome = _carry_out(scenario, run, name, base, force, show, note)
+            outcome = _carry_out(scenario, run, name, base, show, note)
     except RaybenchError as error:
         _say("error", message=str(error), exit_code=error.exit_code)
         return error.exit_code
@@ -99,23 +108,37 @@ def _run_for_submitter(
     return outcome.exit_code
 
 
-def _run_directory(
-    scenario: Scenario, source: str, base: Path, runs_dir: Path, run_id: str | None, resume: Path | None
-) -> tuple[RunDirectory, str]:
-    if resume is not None:
-        return reopen_run(scenario, resume)
-    name = run_id or new_run_id(scenario)
-    run = begin_run(scenario, name, runs_dir, source, base)
-    adopt_probes(run, scenario.name, list(scenario.arms))
-    return run, name
+@contextmanager
+def _begun(
+    scenario: Scenario,
+    source: str,
+    base: Path,
+    runs_dir: Path,
+    run_id: str | None,
+    resume: Path | None,
+    force: bool,
+) -> Iterator[tuple[RunDirectory, str]]:
+    """The run directory, new or of an earlier invocation, and the run's id; its servers are ours for the block.
+
+    A run that is refused leaves no directory behind.
+    """
+    earlier = None if resume is None else reopen_run(scenario, resume)
+    name = earlier[1] if earlier is not None else run_id or new_run_id(scenario)
+    with claimed(name, servers_of(scenario), force=force):
+        if earlier is not None:
+            yield earlier
+            return
+        run = begin_run(scenario, name, runs_dir, source, base)
+        adopt_probes(run, scenario.name, list(scenario.arms))
+        yield run, name
 
 
 def _carry_out(
-    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, force: bool, show: OnSnapshot, note: OnNote
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, show: OnSnapshot, note: OnNote
 ) -> Outcome:
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
-        return drive(scenario, run, run_id, base, force=force, on_snapshot=show, on_note=note)
+        return drive(scenario, run, run_id, base, on_snapshot=show, on_note=note)
     except RaybenchError as error:
         report = service_of(run, lambda _phase: None)
         if report is not None and not is_back(report):

@@ -1,5 +1,9 @@
 """The one error tree of raybench, and the exit codes that users see.
 
+Of a run: 0 when every point is accepted or skipped; 4 when the engine failed a step of any point, or of an arm, or
+a launch (whether the run stopped there or went on with `on_void: next`); else 1 when a point is void or missing.
+Of anything else that fails, by its error:
+
     RaybenchError               1
     ├── ConfigError             2   a scenario, a cluster file or an option is wrong; nothing was contacted
     ├── ClusterError            3   Ray, placement, the Job API

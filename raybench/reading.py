@@ -1,11 +1,15 @@
-"""Commands that read run directories and tables: import, compare. They need no Ray and contact nothing.
+"""Commands that need no Ray: monitor, and those that read run directories and tables (merge, compare, reconcile).
 
 `cli.py` registers them. The rooms are imported inside the commands, so that `--help` stays quick.
 """
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterable
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +32,113 @@ Metrics = Annotated[
 NoiseFloor = Annotated[
     float, typer.Option("--noise-floor", help="Percent below which single runs are not called different.", min=0)
 ]
+
+
+def monitor(
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the file of samples.", show_default=False)],
+    interval_s: Annotated[float, typer.Option(min=0.02, max=60.0, help="Seconds between two samples.")] = 0.5,
+    source: Annotated[str, typer.Option(help="nvml, or sim for the simulated engine at --url.")] = "nvml",
+    url: Annotated[str | None, typer.Option(help="Simulated engine, with --source sim.")] = None,
+) -> None:
+    """Sample this host's GPUs into a file, without Ray, until Ctrl-C; `merge --monitor` takes it into a run."""
+    from raybench.monitors.gpu import GpuSource
+    from raybench.monitors.nvml import NvmlSource
+    from raybench.monitors.recording import monitor_host
+    from raybench.monitors.sim_gpu import HttpGpuSource
+
+    if source not in ("nvml", "sim"):
+        raise ConfigError("options", ConfigProblem("no such source", "--source", source, "nvml, sim"))
+    if (source == "sim") != (url is not None):
+        raise ConfigError("options", "--url belongs to --source sim, and --source sim needs it")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    devices: GpuSource = NvmlSource() if url is None else HttpGpuSource(url)
+
+    def say(text: str) -> None:
+        out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    monitor_host(devices, folder, interval_s, stop, say)
+    for warning in devices.warnings:
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    monitor_files: Annotated[
+        list[Path] | None, typer.Option("--monitor", help="File of `raybench monitor` to take in first.")
+    ] = None,
+    offset_ms: Annotated[
+        float | None, typer.Option(help="Wall clock of the --monitor host minus the coordinator's.")
+    ] = None,
+    uncertainty_ms: Annotated[
+        float | None, typer.Option(min=0.0, help="How far off that offset may be; 1000 by default.")
+    ] = None,
+) -> None:
+    """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
+    from raybench.analysis.merge import merge as merge_run
+    from raybench.analysis.monitor_files import take_in
+    from raybench.records.rundir import RunDirectory
+
+    directory = RunDirectory(run)
+    directory.require()
+    if not monitor_files and (offset_ms, uncertainty_ms) != (None, None):
+        raise ConfigError("options", "--offset-ms and --uncertainty-ms are those of a --monitor file: name one")
+    for path in monitor_files or []:
+        taken = take_in(directory, path, offset_ms=offset_ms, uncertainty_ms=uncertainty_ms)
+        out.print(f"{path}: {taken.told}", highlight=False, markup=False, soft_wrap=True)
+    for warning in merge_run(directory):
+        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+    out.print(f"{run}: merged", highlight=False)
+
+
+class Language(StrEnum):
+    EN = "en"
+    ZH = "zh"
+
+
+class ImageKind(StrEnum):
+    SVG = "svg"
+    PNG = "png"
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
+    ],
+    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
+        ),
+    ] = None,
+    images: Annotated[
+        ImageKind | None,
+        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
+    ] = None,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Runs of one scenario are repeats: one row a point, with the spread.")
+    ] = False,
+) -> None:
+    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.compare_source import split_side
+    from raybench.report.service import say_service
+    from raybench.report.terminal import print_points
+    from raybench.report.write import TEXTS, write_report
+
+    only: dict[Path, set[str]] = {}
+    for path, arm in map(split_side, runs):
+        only.setdefault(path, set()).update([] if arm is None else [arm])
+    first, *others = map(RunDirectory, only)
+    kind = None if images is None else images.value
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
+    for path in (written.markdown, written.page):
+        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+    for directory in (first, *others):
+        say_service(directory, out)
 
 
 def import_table(
@@ -184,6 +295,25 @@ def query(
         count = write_answer(asked.rows(sql), form, output, out)
     if output is not None:
         err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
+
+
+def reconcile(
+    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Hold the records of a run against what the engine said of itself; exit code 1 when they differ."""
+    from raybench.analysis.agreement import read_agreements
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.agreement import agreement_answer
+    from raybench.report.text_en import ENGLISH
+
+    directory = RunDirectory(run)
+    directory.require()
+    agreements = read_agreements(directory)
+    _show([asdict(one) for one in agreements], agreement_answer(agreements, ENGLISH), as_json, as_markdown)
+    if any(one.flagged for one in agreements):
+        raise typer.Exit(EXIT_NOT_ALL_VALID)
 
 
 def _show(for_programs: object, blocks: Iterable[Told], as_json: bool, as_markdown: bool) -> None:

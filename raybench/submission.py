@@ -41,7 +41,8 @@ from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import say_service
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Placement, Scenario
+from raybench.scenario.load_block import Placement
+from raybench.scenario.schema import Scenario
 
 #: Where a cluster's head node keeps run directories when no cluster file says otherwise.
 REMOTE_RUNS_DIR = "~/raybench-runs"
@@ -332,8 +333,9 @@ def job_status(run: str, runs_dir: Path) -> str:
     from raybench.report.live import plain_line
 
     client, submission = _reconnect(run, runs_dir)
-    state = client.get_job_status(submission.submission_id)
-    lines = client.get_job_logs(submission.submission_id).splitlines()
+    with jobs.explained(submission.submission_id):
+        state = client.get_job_status(submission.submission_id)
+        lines = client.get_job_logs(submission.submission_id).splitlines()
     events = [event for event in map(read_line, lines) if event is not None]
     last: Any = next((event for event in reversed(events) if event["kind"] not in ("run", "note")), None)
     text = f"{submission.run_id}: {state.value}"
@@ -351,7 +353,9 @@ def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> No
     if follow:
         _follow(client, submission, console)
         return
-    for line in client.get_job_logs(submission.submission_id).splitlines():
+    with jobs.explained(submission.submission_id):
+        lines = client.get_job_logs(submission.submission_id).splitlines()
+    for line in lines:
         if read_line(line) is None:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

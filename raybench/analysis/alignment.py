@@ -8,16 +8,20 @@ interpolated, outside of them the nearest holds, and a step between them is take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from raybench.records.clock import ClockAnchor
+from raybench.records.clock import ClockAnchor, ClockOffset, enclose_offsets
 
 Stamps = npt.NDArray[np.int64]
+
+#: How the offset of a monitor outside the cluster is known, as its part says under `offset_source`.
+OffsetSource = Literal["same boot", "given", "assumed"]
 
 #: The fastest that a clock is slewed or drifts (NTP's own limit), in parts per million.
 DRIFT_MAX_PPM = 500
@@ -28,11 +32,22 @@ STEP_MIN_NS = 1_000_000
 
 @dataclass(frozen=True, order=True)
 class ClockReading:
-    """One measured offset: at `at_unix_ns` of the coordinator the other clock was `offset_ns` ahead."""
+    """One measured offset: at `at_unix_ns` of the coordinator the other clock was `offset_ns` ahead.
+
+    wall_ahead_ns: as in `records.clock.ClockOffset`.
+    """
 
     at_unix_ns: int
     offset_ns: int
     uncertainty_ns: int
+    wall_ahead_ns: int = 0
+
+
+def jump_ns(before: ClockReading, after: ClockReading) -> int:
+    """How far the other clock moved against the coordinator's, where no drift explains it; else 0."""
+    moved_ns = after.offset_ns - before.offset_ns
+    drift_ns = (after.at_unix_ns - before.at_unix_ns) * DRIFT_MAX_PPM // 1_000_000 + STEP_MIN_NS
+    return moved_ns if abs(moved_ns) > drift_ns + after.uncertainty_ns + before.uncertainty_ns else 0
 
 
 def without_steps(readings: Sequence[ClockReading]) -> list[ClockReading]:
@@ -45,11 +60,7 @@ def without_steps(readings: Sequence[ClockReading]) -> list[ClockReading]:
     stepped_ns, last = 0, None
     for reading in sorted(readings):
         if last is not None:
-            elapsed_ns = reading.at_unix_ns - last.at_unix_ns
-            jump_ns = reading.offset_ns - last.offset_ns
-            drift_ns = elapsed_ns * DRIFT_MAX_PPM // 1_000_000 + STEP_MIN_NS
-            if abs(jump_ns) > drift_ns + reading.uncertainty_ns + last.uncertainty_ns:
-                stepped_ns += jump_ns
+            stepped_ns += jump_ns(last, reading)
         kept.append(replace(reading, offset_ns=reading.offset_ns - stepped_ns))
         last = reading
     return kept
@@ -75,6 +86,13 @@ def align_monotonic(stamps: pa.ChunkedArray, anchor: ClockAnchor, readings: Sequ
     return pa.array(unix, mask=unknown)
 
 
-def largest_uncertainty_ns(readings: Iterable[ClockReading]) -> int | None:
-    """The worst uncertainty of some measurements; None when nothing was measured."""
-    return max((reading.uncertainty_ns for reading in readings), default=None)
+def uncertainty_ns(readings: Sequence[ClockReading]) -> int:
+    """How well a clock is known over the time of its readings (at least one), with all that it moved by."""
+    return enclose_offsets(ClockOffset(each.offset_ns, each.uncertainty_ns) for each in readings).uncertainty_ns
+
+
+def offset_text(source: str, offset: ClockOffset) -> str:
+    """How the clock of a part that was taken in was brought to the coordinator's; `source` is an OffsetSource."""
+    how = {"same boot": "known exactly (same boot)", "given": "given by hand", "assumed": "assumed, not measured"}
+    width = f" +- {offset.uncertainty_ns / 1e6:g} ms" if source != "same boot" else ""
+    return f"its clock's offset is {how[source]}: {offset.offset_ns / 1e6:+.1f} ms{width}"

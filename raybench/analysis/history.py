@@ -29,6 +29,9 @@ class Attempt:
     load_ended_unix_ns: int | None = None
     windows: Mapping[str, Any] = field(default_factory=dict)
     counters_before: Mapping[str, float | None] = field(default_factory=dict)
+    counters_after: Mapping[str, float | None] = field(default_factory=dict)
+    latencies_before: Mapping[str, Any] = field(default_factory=dict)
+    latencies_after: Mapping[str, Any] = field(default_factory=dict)
     preemptions: int | None = None
     failed_step: tuple[str, str] | None = None
     verdict: str | None = None
@@ -54,7 +57,7 @@ class PointHistory:
 class History:
     """A run as its journal tells it.
 
-    clocks: measured offsets by (worker or host, point_id, attempt); the latter two are None for those
+    clocks: measured offsets by (worker or other clock, point_id, attempt); the latter two are None for those
     not tied to an attempt.
     """
 
@@ -81,7 +84,7 @@ class History:
     def clock_readings(
         self, name: str, point_id: str | None = None, attempt: int | None = None
     ) -> list[ClockReading]:
-        """Offsets measured of one worker or host, of one attempt where that is given."""
+        """Offsets measured of one clock, of one attempt where that is given."""
         return [
             reading
             for (of, of_point, of_attempt), readings in self.clocks.items()
@@ -89,14 +92,13 @@ class History:
             for reading in readings
         ]
 
-    def attempt_clocks(self, point_id: str, attempt: int) -> list[ClockReading]:
-        """Offsets of all workers and hosts that were measured for one attempt."""
-        return [
-            reading
-            for (_, of_point, of_attempt), readings in self.clocks.items()
+    def attempt_clocks(self, point_id: str, attempt: int) -> dict[str, tuple[ClockReading, ...]]:
+        """By clock, the offsets that were measured over one attempt."""
+        return {
+            name: readings
+            for (name, of_point, of_attempt), readings in self.clocks.items()
             if (of_point, of_attempt) == (point_id, attempt)
-            for reading in readings
-        ]
+        }
 
 
 def read_history(lines: Iterable[Line]) -> History:
@@ -109,9 +111,9 @@ def read_history(lines: Iterable[Line]) -> History:
         if event == "arm_ready":
             ready.setdefault(line["arm"], []).append(line["unix_ns"])
         elif event == "clock":
-            key = (line.get("worker") or line["host"], point_id, line.get("attempt"))
-            reading = ClockReading(line["unix_ns"], line["offset_ns"], line["uncertainty_ns"])
-            clocks.setdefault(key, []).append(reading)
+            key = (line.get("worker") or line["clock"], point_id, line.get("attempt"))
+            measured = (line["offset_ns"], line["uncertainty_ns"], line.get("wall_ahead_ns", 0))
+            clocks.setdefault(key, []).append(ClockReading(line["unix_ns"], *measured))
         elif isinstance(point_id, str):
             points[point_id] = _told(points.get(point_id, PointHistory()), line)
     return History(
@@ -159,8 +161,9 @@ def _step_told(attempt: Attempt, line: Line) -> Attempt:
     counters = line.get("counters") or {}
     match line["step"]:
         case "counters_before":
-            return replace(attempt, counters_before=counters)
+            return replace(attempt, counters_before=counters, latencies_before=line.get("latencies") or {})
         case "counters_after":
+            attempt = replace(attempt, counters_after=counters, latencies_after=line.get("latencies") or {})
             before, after = attempt.counters_before.get("preemptions"), counters.get("preemptions")
             if before is None or after is None or after < before:
                 return attempt

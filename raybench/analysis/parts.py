@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raybench.analysis.alignment import ClockReading, align_monotonic
+from raybench.analysis.alignment import ClockReading, align_monotonic, offset_text
 from raybench.analysis.client_load import Writer, tokens_by_second
 from raybench.analysis.history import History
 from raybench.records.clock import ClockOffset
@@ -78,7 +78,8 @@ def gpu_samples(run: RunDirectory, history: History) -> Gathered:
     parts = [read_part(path) for path in run.gpu_parts()]
     gathered = _gather(run, parts, GPU, _SAMPLE_STAMPS, history)
     order = ["host", "gpu_uuid", "aligned_unix_ns", "sample_ns", SOURCE_COLUMN]
-    return Gathered(_sorted(gathered.table, order), gathered.warnings)
+    not_measured = tuple(f"{run.relative(part.path)}: {text}" for part in parts if (text := _not_measured(part)))
+    return Gathered(_sorted(gathered.table, order), (*gathered.warnings, *not_measured))
 
 
 def server_samples(run: RunDirectory, history: History) -> Gathered:
@@ -86,6 +87,14 @@ def server_samples(run: RunDirectory, history: History) -> Gathered:
     parts = [read_part(path) for path in run.server_parts()]
     gathered = _gather(run, parts, SERVER, _SAMPLE_STAMPS, history)
     return Gathered(_sorted(gathered.table, ["arm", "aligned_unix_ns", SOURCE_COLUMN]), gathered.warnings)
+
+
+def _not_measured(part: Part) -> str | None:
+    """What is to be said of the clock of a monitor outside the cluster; None where it is known exactly."""
+    source, offset = part.metadata.get("offset_source"), ClockOffset.from_metadata(part.metadata)
+    if offset is None or source not in ("given", "assumed"):
+        return None
+    return offset_text(source, offset)
 
 
 def _attempt_parts(run: RunDirectory, point_id: str, attempt: int, *, health: bool) -> list[Part]:
@@ -144,7 +153,7 @@ def _readings(part: Part, history: History, point_id: str | None, attempt: int |
 
     Measurements from before are of another anchor, and say nothing of this part if it has its own.
     """
-    name = part.metadata.get("worker") or part.metadata.get("host") or Path(part.path).stem
+    name = part.metadata.get("worker") or part.metadata.get("clock") or Path(part.path).stem
     journalled = history.clock_readings(name, point_id, attempt)
     offset = ClockOffset.from_metadata(part.metadata)
     if offset is None or part.anchor is None:

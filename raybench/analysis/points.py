@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from raybench.analysis.alignment import largest_uncertainty_ns
+from raybench.analysis.alignment import uncertainty_ns
 from raybench.analysis.history import Attempt, History, PointHistory
 from raybench.analysis.point_metrics import POINT_METRICS, Row
 from raybench.analysis.vram import GpuSeries, Stamps, over_all_gpus, whole_bytes
@@ -91,7 +91,7 @@ def point_facts(planned: Mapping[str, Any], history: History) -> Row:
     point_id = planned["point_id"]
     point = history.point(point_id)
     final = point.final or Attempt(0)
-    uncertainty_ns = largest_uncertainty_ns(history.attempt_clocks(point_id, final.attempt))
+    clocks = history.attempt_clocks(point_id, final.attempt)
     return {
         "point_id": point_id,
         "arm": planned["arm"],
@@ -115,7 +115,7 @@ def point_facts(planned: Mapping[str, Any], history: History) -> Row:
         "started_unix_ns": final.started_unix_ns,
         "load_started_unix_ns": final.load_started_unix_ns,
         "load_ended_unix_ns": final.load_ended_unix_ns,
-        "clock_uncertainty_ms": None if uncertainty_ns is None else uncertainty_ns / 1e6,
+        "clock_uncertainty_ms": max((uncertainty_ns(of_one) / 1e6 for of_one in clocks.values()), default=None),
     }
 
 

@@ -34,16 +34,15 @@ from raybench.monitors.boards import read_boards
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
 from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
+from raybench.monitors.recording import FLUSH_S, GpuRecording
 from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.monitors.sim_gpu import HttpGpuSource
-from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
+from raybench.protocol.clock_checks import TARGET
+from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 from raybench.records.files import read_piece
-from raybench.records.schema import GPU
-from raybench.records.stream import ArrowEncoder, part_metadata
+from raybench.records.stream import part_metadata
 from raybench.scenario.schema import Arm, Service
 
-#: How often GPU samples leave the target host; a crash loses at most this much (design 6).
-GPU_FLUSH_S = 0.5
 #: Of a file that was written on a target host without the run directory, so much comes home: its end.
 FILE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -82,8 +81,8 @@ class LoadWorkerActor:
         own = own_addresses(source_addresses)
         return {"worker": self._worker.name, "source_addresses": own, **_own_process()}
 
-    async def clock_reading(self) -> ClockAnchor:
-        return ClockAnchor.now(self._clock)
+    async def clock_reading(self) -> ClockSample:
+        return self._clock.reading()
 
     async def arm(self, order: Order) -> None:
         await self._worker.arm(order)
@@ -99,7 +98,7 @@ class LoadWorkerActor:
 
 
 class TargetHostActor:
-    """Launcher, GPU monitor and log reader on the host of the serving engine."""
+    """Launcher and log reader on the host of the serving engine."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -108,17 +107,13 @@ class TargetHostActor:
         self._launches: dict[str, asyncio.Future[tuple[str, ProcessRecord | None, TargetError | None]]] = {}
         self._folders: dict[str, Path] = {}
         self._keeping: Keeping | None = None
-        self._sampler: GpuSampler | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._part = ""
         self._log: LogWatch | None = None
-        self._encoder: ArrowEncoder | None = None
 
     async def hello(self) -> dict[str, object]:
         return _own_process()
 
-    async def clock_reading(self) -> ClockAnchor:
-        return ClockAnchor.now(self._clock)
+    async def clock_reading(self) -> ClockSample:
+        return self._clock.reading()
 
     async def take_inventory(self, arm: Arm, base: str) -> dict[str, object]:
         """What the arm is made of and what the GPUs are, on this host. Raises ConfigError."""
@@ -214,7 +209,8 @@ class TargetHostActor:
         """Read the log of what was launched here for the arm, or the arm's own, from its end on; why not."""
         path = self._running[arm_name].log_path if arm.log is None else Path(arm.log.path)
         tail = LogTail(path, ENGINES[arm.engine].read_log_line, self._clock, arm_name)
-        metadata = part_metadata("server_log", ClockAnchor.now(self._clock), arm=arm_name, **offset.to_metadata())
+        labels = {"arm": arm_name, "clock": TARGET, **offset.to_metadata()}
+        metadata = part_metadata("server_log", self._clock.reading().anchor, **labels)
         watch = LogWatch(tail, part, metadata, self._append_part, self._close_part)
         reason = await watch.start()
         self._log = watch if reason is None else None
@@ -244,52 +240,59 @@ class TargetHostActor:
         except OSError as error:
             return b"", error.strerror or str(error)
 
-    async def watch_gpus(
-        self, part: str, source: str, url: str, interval_s: float, offset: ClockOffset
+
+class GpuMonitorActor:
+    """The GPU monitor on the target's host, in a process of its own: a driver that hangs takes nothing with it."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._clock = AnchoredClock()
+        self._recording: GpuRecording | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._part = ""
+
+    async def clock_reading(self) -> ClockSample:
+        return self._clock.reading()
+
+    async def start(
+        self, part: str, labels: dict[str, str], source: str, url: str, interval_s: float, note: str | None
     ) -> GpuStatus:
-        """Sample from now on where there is something to sample; what was found."""
+        """Sample into `part` from now on where there is something to sample; what was found."""
         devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
-        host = socket.gethostname()
-        sampler = GpuSampler(devices, self._clock, host, interval_s)
-        status = await asyncio.to_thread(sampler.start)
-        if not status.available:
-            return status
-        metadata = part_metadata("gpu", ClockAnchor.now(self._clock), **offset.to_metadata())
-        self._sampler, self._part = sampler, part
-        self._encoder = ArrowEncoder(GPU, metadata)
-        self._pump = asyncio.ensure_future(self._pump_for_ever())
+        sampler = GpuSampler(devices, self._clock, socket.gethostname(), interval_s, opening_note=note)
+        recording = GpuRecording(sampler, self._clock.reading().anchor, **labels)
+        status = await asyncio.to_thread(recording.start)
+        if status.available:
+            self._recording, self._part = recording, part
+            self._pump = asyncio.ensure_future(self._pump_for_ever(recording))
         return status
 
-    async def gpu_reason(self) -> str | None:
-        if self._sampler is None:
-            return "the monitor is not running"
-        return self._sampler.status().problem
+    async def status(self) -> GpuStatus:
+        """What can be said of the series, once its rows so far are with the coordinator."""
+        if self._recording is None:
+            return GpuStatus(False, "the monitor is not running")
+        status = self._recording.status()
+        if status.stalled is None:
+            await self._coordinator.append_part.remote(self._part, self._recording.take())
+        return status
 
-    async def unwatch_gpus(self) -> None:
+    async def stop(self) -> None:
+        """End the series and close its part."""
         if self._pump is not None:
             self._pump.cancel()
             with suppress(asyncio.CancelledError):
                 await self._pump
-            self._pump = None
-        if self._sampler is not None:
-            await asyncio.to_thread(self._sampler.stop)
-            await self._flush()
-            if self._encoder is not None:
-                await self._append_part(self._part, self._encoder.close())
-                await self._close_part(self._part)
-            self._sampler = self._encoder = None
+        if self._recording is not None:
+            last = await asyncio.to_thread(self._recording.end)
+            await self._coordinator.append_part.remote(self._part, last)
+            await self._coordinator.close_part.remote(self._part)
+            self._recording = None
 
-    async def _pump_for_ever(self) -> None:
+    async def _pump_for_ever(self, recording: GpuRecording) -> None:
         while True:
-            await asyncio.sleep(GPU_FLUSH_S)
-            await self._flush()
-
-    async def _flush(self) -> None:
-        if self._sampler is None or self._encoder is None:
-            return
-        rows = self._sampler.drain()
-        if rows:
-            await self._append_part(self._part, self._encoder.encode(rows))
+            await asyncio.sleep(FLUSH_S)
+            if data := recording.take():
+                await self._coordinator.append_part.remote(self._part, data)
 
 
 def _here(base: str) -> Path:

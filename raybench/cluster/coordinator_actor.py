@@ -1,21 +1,21 @@
 """The coordinator as an actor: builds the fleet, holds the desk, runs `protocol.coordinator`.
 
 One actor a run, on the driver's node, in the namespace `raybench` under a name that carries the run
-id, so that a second run finds it (case O-R2). It dies with its driver.
+id. It dies with its driver.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from raybench.cluster.calls import live_nodes
 from raybench.cluster.capacity import most_streams, refuse_what_hosts_cannot
-from raybench.cluster.fleet import RayFleet, RayTargetHost, live_nodes
+from raybench.cluster.fleet import RayFleet, RayTargetHost
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
@@ -46,10 +46,9 @@ SYNC_S = 1.0
 class CoordinatorActor:
     """`base`: the folder that the scenario's relative paths start at. Run directory and manifest exist."""
 
-    def __init__(self, scenario: Scenario, run_id: str, run_path: str, base: str, targets: list[str]) -> None:
+    def __init__(self, scenario: Scenario, run_id: str, run_path: str, base: str) -> None:
         self._scenario = scenario
         self._run_id = run_id
-        self._targets = targets
         self._base = Path(base)
         self._clock = AnchoredClock()
         self._run_directory = RunDirectory(Path(run_path))
@@ -60,8 +59,8 @@ class CoordinatorActor:
         self._notes: list[str] = []
 
     async def describe(self) -> dict[str, object]:
-        """Who is running what, for a second run that wants the same target."""
-        return {"run_id": self._run_id, "targets": self._targets, "host": socket.gethostname()}
+        """Whose this actor is, by which `claims.remove_leftovers` knows that it is no leftover."""
+        return {"run_id": self._run_id}
 
     async def run(self) -> Outcome | RaybenchError:
         """The whole run. What raybench explains to its user is returned, since an exception would come

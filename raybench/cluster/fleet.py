@@ -1,8 +1,7 @@
-"""The only module that makes Ray actors: the coordinator's fleet, and the coordinator itself.
+"""The coordinator's hands: load workers, and what stands on the target's host, as Ray actors.
 
 `RayFleet` and `RayTargetHost` fill the interfaces of `protocol/fleet.py`; they live inside the
-coordinator's actor, which owns all others, so that they die with it. No actor is detached, and none is
-restarted by Ray: a worker that comes back empty would send its load a second time.
+coordinator's actor, which owns all others, so that they die with it.
 """
 
 from __future__ import annotations
@@ -16,20 +15,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import RayActorError
 
 from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
+from raybench.cluster.calls import live_nodes, measure_offset, pinned, told, within
+from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
 from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
-from raybench.errors import ClusterError, RaybenchError, TargetError
+from raybench.errors import ClusterError, TargetError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
+from raybench.protocol.clock_checks import COORDINATOR, TARGET
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
-from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset, estimate_offset, same_boot_offset
+from raybench.protocol.gpu_checks import GpuState
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.files import write_file
 from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.scenario.plan import make_plan
@@ -37,8 +39,6 @@ from raybench.scenario.schema import Arm, Scenario, Service
 
 T = TypeVar("T")
 
-#: Round trips of one offset measurement; the shortest counts.
-PINGS = 7
 #: Limit of a small call to an actor that is known to live.
 CALL_TIMEOUT_S = 30.0
 #: How long a given-up order may take to hand in its last records.
@@ -52,53 +52,6 @@ PROCESS_FILE = "process.json"
 _JOURNALED = ("process_s", "exit_code", "reason", "evidence", "shortfall_mib", "gpu_release_s", "gpu_held")
 #: What one actor may hold in calls at a time: leases, record pieces and heartbeats of many workers.
 COORDINATOR_CONCURRENCY = 10_000
-
-
-def live_nodes() -> list[Node]:
-    """The cluster's nodes as Ray lists them now."""
-    return [
-        Node(
-            node_id=node["NodeID"],
-            address=node["NodeManagerAddress"],
-            hostname=node["NodeManagerHostname"],
-            resources=node["Resources"],
-            labels=node.get("Labels") or {},
-        )
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-
-
-def pinned(cls: type, node: Node, **options: object) -> Any:
-    """An actor class bound to one node, taking no CPU from Ray's books; never restarted, never retried."""
-    strategy = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
-    settings = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
-    return ray.remote(cls).options(**settings, **options)
-
-
-async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
-    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone."""
-    try:
-        return await asyncio.wait_for(call, timeout_s)
-    except TimeoutError:
-        raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
-    except RayActorError as error:
-        raise ClusterError(f"{what}: {error}") from error
-
-
-async def told(call: Awaitable[T], what: str) -> T:
-    """The result of a remote call whose own waits have limits. What raybench explains comes as it was raised.
-
-    Raises ClusterError when the actor is gone.
-    """
-    try:
-        return await call
-    except RayTaskError as error:
-        if isinstance(error.cause, RaybenchError):
-            raise error.cause from None
-        raise
-    except RayActorError as error:
-        raise ClusterError(f"{what}: {error}") from error
 
 
 class RayFleet:
@@ -257,22 +210,8 @@ class RayFleet:
             return None, f"no sign of life any more: {str(error).splitlines()[0]}"
 
 
-async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
-    """An actor's anchored clock against ours: exact on the same host, by pings elsewhere."""
-    pings: list[tuple[int, int, int]] = []
-    for _ in range(PINGS):
-        begin = clock.unix_ns()
-        anchor: ClockAnchor = await actor.clock_reading.remote()
-        end = clock.unix_ns()
-        exact = same_boot_offset(anchor, clock.anchor)
-        if exact is not None:
-            return exact
-        pings.append((begin, anchor.unix_ns, end))
-    return estimate_offset(pings)
-
-
 class RayTargetHost:
-    """`protocol.fleet.TargetHost` over one actor on the target's node."""
+    """`protocol.fleet.TargetHost` over actors on the target's node."""
 
     def __init__(
         self,
@@ -290,8 +229,9 @@ class RayTargetHost:
         self._clock = clock
         self._scenario = scenario
         self._base = base
+        self._coordinator = coordinator
         self._actor = pinned(TargetHostActor, self._node).remote(coordinator)
-        self._gpu_on = False
+        self._gpus: GpuWatch | None = None
         self._service_elsewhere = False
 
     async def start(self, timeout_s: float) -> dict[str, object]:
@@ -362,18 +302,31 @@ class RayTargetHost:
 
     async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
         folder = str(self._run.arm(arm_name))
-        data, problem = await self._actor.read_from.remote(arm_name, path, folder, offset, size)
+        call = self._actor.read_from.remote(arm_name, path, folder, offset, size)
+        data, problem = await told(call, f"reading {path} of {arm_name}")
         if problem is not None:
             raise TargetError("request_log", f"{path} of {arm_name} cannot be read: {problem}")
         return bytes(data)
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
-        part = self._run.relative(self._run.gpu_part(self._node.hostname, self._run.next_session()))
-        offset = await measure_offset(self._actor, self._clock)
-        status: GpuStatus = await self._actor.watch_gpus.remote(part, source, url, interval_s, offset)
+        place = (self._node, self._coordinator, self._run, self._clock)
+        self._gpus = GpuWatch(*place, GpuSettings(source, url, interval_s))
+        try:
+            status = await self._gpus.start()
+        except ClusterError as error:
+            status = GpuStatus(False, str(error))
         write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
-        self._gpu_on = status.available
         return status.reason
+
+    async def gpu_state(self, since_unix_ns: int) -> GpuState:
+        return GpuState() if self._gpus is None else await self._gpus.state(since_unix_ns)
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        measured = {COORDINATOR: ClockOffset(0, 0, self._clock.reading().wall_ahead_ns)}
+        with suppress(ClusterError):
+            what = "the clock of the target host"
+            measured[TARGET] = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+        return measured if self._gpus is None else measured | await self._gpus.clocks()
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
@@ -390,15 +343,7 @@ class RayTargetHost:
     async def unwatch_log(self) -> None:
         await within(self._actor.unwatch_log.remote(), CALL_TIMEOUT_S, "ending the reading of the log")
 
-    async def gpu_reason(self) -> str | None:
-        if not self._gpu_on:
-            return "no device was found on the target host"
-        try:
-            reason: str | None = await within(self._actor.gpu_reason.remote(), CALL_TIMEOUT_S, "the GPU monitor")
-        except ClusterError as error:
-            return str(error)
-        return reason
-
     async def unwatch_gpus(self) -> None:
-        self._gpu_on = False
-        await within(self._actor.unwatch_gpus.remote(), CALL_TIMEOUT_S, "ending the GPU monitor")
+        if self._gpus is not None:
+            await self._gpus.stop()
+            self._gpus = None

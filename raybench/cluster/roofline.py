@@ -20,8 +20,9 @@ import ray
 from ray.exceptions import RayActorError
 
 import raybench
+from raybench.cluster.calls import live_nodes, pinned
 from raybench.cluster.capacity import Host
-from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet, live_nodes, pinned
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet
 from raybench.cluster.layout import Node, able_nodes, seat_workers
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.corpus.tokens import render_ids
@@ -36,7 +37,8 @@ from raybench.records.clock import AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline, Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.schema import Placement, SyntheticCorpus
+from raybench.scenario.load_block import Placement
+from raybench.scenario.schema import SyntheticCorpus
 
 POLL_S = 0.5
 START_TIMEOUT_S = 60.0

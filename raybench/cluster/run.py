@@ -21,12 +21,13 @@ from types import FrameType
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
-from ray.util import list_named_actors
+from ray.exceptions import RayActorError
 
 import raybench
+from raybench.cluster.calls import own_node, pinned
+from raybench.cluster.claims import NAMESPACE, PREFIX
 from raybench.cluster.coordinator_actor import CoordinatorActor
-from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, live_nodes, pinned
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY
 from raybench.errors import ClusterError, RaybenchError, RunDirectoryError
 from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
@@ -35,11 +36,7 @@ from raybench.scenario.load import effective, scenario_sha256
 from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario
 
-NAMESPACE = "raybench"
-NAME_PREFIX = "raybench-coordinator-"
 POLL_S = 0.5
-#: How long an actor under our name may take to say what it is.
-DESCRIBE_TIMEOUT_S = 5.0
 #: Ray ends a stopped job's driver after 3 s; orderly ends must fit.
 STOP_TIMEOUT_S = 2.5
 
@@ -87,32 +84,27 @@ def reopen_run(scenario: Scenario, run_path: Path) -> tuple[RunDirectory, str]:
     return run, str(manifest["run_id"])
 
 
-def drive(
-    scenario: Scenario,
-    run: RunDirectory,
-    run_id: str,
-    base: Path,
-    *,
-    force: bool,
-    on_snapshot: OnSnapshot,
-    on_note: OnNote,
-) -> Outcome:
-    """Run the scenario in the connected Ray to its end. on_note: what to tell the user of the fleet, once.
+def servers_of(scenario: Scenario) -> list[str]:
+    """URLs of the servers that the scenario loads; those that it starts itself are nobody else's."""
+    urls = [arm.url for arm in scenario.arms.values() if arm.url is not None]
+    return urls + [url for arm in scenario.arms.values() for url in arm.load_urls]
 
-    Raises what the coordinator could not do as the RaybenchError that it is.
+
+def drive(
+    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, *, on_snapshot: OnSnapshot, on_note: OnNote
+) -> Outcome:
+    """Run the scenario in the connected Ray to its end; its servers are claimed (`claims.claimed`).
+
+    on_note: what to tell the user of the fleet, once. Raises what the coordinator could not do as the
+    RaybenchError that it is.
     """
-    targets = [arm.url or f"sim:{run_id}:{name}" for name, arm in scenario.arms.items()]
-    targets += [url for arm in scenario.arms.values() for url in arm.load_urls]
-    refuse_second_run(run_id, targets, force=force)
-    own = ray.get_runtime_context().get_node_id()
-    node = next(node for node in live_nodes() if node.node_id == own)
     coordinator = pinned(
         CoordinatorActor,
-        node,
-        name=NAME_PREFIX + run_id,
+        own_node(),
+        name=f"{PREFIX}coordinator-{run_id}",
         namespace=NAMESPACE,
         max_concurrency=COORDINATOR_CONCURRENCY,
-    ).remote(scenario, run_id, str(run.path), str(base), targets)
+    ).remote(scenario, run_id, str(run.path), str(base))
     result = coordinator.run.remote()
     with _stop_on_signal(coordinator):
         try:
@@ -159,46 +151,6 @@ def _stop_on_signal(coordinator: Any) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def refuse_second_run(run_id: str, targets: list[str], *, force: bool) -> None:
-    """No two loads on one server (case O-R2), and no run twice at a time.
-
-    A coordinator lives as long as its driver, so one that lives is a running run; an actor under our name
-    that is no coordinator is a leftover and removed. Raises ClusterError with the other run's id.
-    """
-    for entry in list_named_actors(all_namespaces=True):
-        if not entry["name"].startswith(NAME_PREFIX):
-            continue
-        other_id = entry["name"].removeprefix(NAME_PREFIX)
-        try:
-            actor = ray.get_actor(entry["name"], namespace=entry["namespace"])
-        except ValueError:
-            continue  # it ended meanwhile
-        loaded = _loaded_by(actor, targets)
-        if loaded is None:
-            ray.kill(actor)
-            continue
-        if other_id == run_id:
-            raise ClusterError(f"run {run_id} is under way; follow it with `raybench logs --follow {run_id}`")
-        shared = sorted(set(targets) & set(loaded))
-        if shared and not force:
-            raise ClusterError(
-                f"run {other_id} is loading {', '.join(shared)} right now; two loads on one server spoil"
-                f" both: wait for it, end it with `raybench stop {other_id}`, or insist with --force"
-            )
-
-
-def _loaded_by(actor: Any, targets: list[str]) -> list[str] | None:
-    """The targets of a living coordinator; None when the actor is none. One that is too busy to answer
-    may be loading any of ours."""
-    try:
-        told: dict[str, Any] = ray.get(actor.describe.remote(), timeout=DESCRIBE_TIMEOUT_S)
-    except GetTimeoutError:
-        return targets
-    except (AttributeError, RayError):
-        return None
-    return list(told["targets"])
 
 
 @contextmanager

@@ -13,7 +13,8 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ OnText = Callable[[str], None]
 
 SUBMISSIONS = ".submissions"
 RECONNECT_S = 1.0
+RECONNECT_LIMIT_S = 30.0
 STOP_WAIT_S = 20.0
 #: What the Job API says while the node's agent has not registered, and how long that may take.
 TRY_AGAIN = re.compile("No available agent|status code 5[0-9][0-9]")
@@ -135,10 +137,24 @@ def _last_words(text: str) -> str:
     return said[-1] if said else "Ray gives no reason"
 
 
+@contextmanager
+def explained(submission_id: str) -> Iterator[None]:
+    """Calls to the Job API about one job: a ClusterError when it does not know the job, or is gone itself."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:  # requests' own errors are OSErrors
+        last = _last_words(str(error))
+        raise ClusterError(
+            f"the cluster says nothing of the job {submission_id} ({last}); if it was started anew, it has"
+            " forgotten its jobs, and what the run had committed lies in the run directory on its head node"
+        ) from error
+
+
 def follow(client: JobSubmissionClient, submission_id: str, on_event: OnEvent, on_text: OnText) -> str:
     """Pass on the job's log until it ends; the job's last status, as SUCCEEDED.
 
-    The log's connection may break at any time: it is read again and what was seen is skipped.
+    The log's connection may break at any time: it is read again and what was seen is skipped. Raises ClusterError
+    when the cluster is gone.
     """
     return asyncio.run(_follow(client, submission_id, on_event, on_text))
 
@@ -161,29 +177,47 @@ async def _follow(client: JobSubmissionClient, submission_id: str, on_event: OnE
                     number += 1
                     if number > seen:
                         pass_on(line)
-        except RuntimeError:
+        except (RuntimeError, OSError):
             pass  # the connection broke; the status below decides whether to go on
         seen = max(seen, number)
-        status = await asyncio.to_thread(client.get_job_status, submission_id)
+        status = await _status(client, submission_id)
         if status.is_terminal():
             break
         await asyncio.sleep(RECONNECT_S)
     # The tail may end before the last lines were delivered; the full log has them.
-    lines = (await asyncio.to_thread(client.get_job_logs, submission_id)).split("\n")
+    with explained(submission_id):
+        lines = (await asyncio.to_thread(client.get_job_logs, submission_id)).split("\n")
     for line in lines[seen:]:
         pass_on(line)
     return str(status.value)
 
 
+async def _status(client: JobSubmissionClient, submission_id: str) -> Any:
+    """The job's status; the cluster may be out of reach for a while. Raises ClusterError."""
+    end = time.monotonic() + RECONNECT_LIMIT_S
+    while True:
+        try:
+            with explained(submission_id):
+                return await asyncio.to_thread(client.get_job_status, submission_id)
+        except ClusterError:
+            if time.monotonic() >= end:
+                raise
+        await asyncio.sleep(RECONNECT_S)
+
+
 def stop(client: JobSubmissionClient, submission_id: str) -> str:
-    """Stop the job and wait for its end; its last status."""
-    client.stop_job(submission_id)
-    end = time.monotonic() + STOP_WAIT_S
-    while time.monotonic() < end:
-        status = client.get_job_status(submission_id)
-        if status.is_terminal():
-            return str(status.value)
-        time.sleep(0.2)
+    """Stop the job and wait for its end; its last status, also of one that had ended before.
+
+    Raises ClusterError.
+    """
+    with explained(submission_id):
+        client.stop_job(submission_id)
+        end = time.monotonic() + STOP_WAIT_S
+        while time.monotonic() < end:
+            status = client.get_job_status(submission_id)
+            if status.is_terminal():
+                return str(status.value)
+            time.sleep(0.2)
     raise ClusterError(f"the job {submission_id} did not end within {STOP_WAIT_S:g} s of being stopped")
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from raybench.engines.histogram import Histogram
+
 Route = Literal["generate", "completions", "chat"]
 
 
@@ -305,6 +307,9 @@ class Engine(Protocol):
 
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         """Counters and gauges of one /metrics read; None when there is none."""
+
+    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
+        """Its own latency histograms since its start, by `LatencyName`; empty when it keeps none."""
 
     async def facts(self, http: Http) -> Facts: ...
 

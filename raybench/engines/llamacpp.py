@@ -7,6 +7,8 @@ server's own memory (--cache-ram, on by default), which no call empties: cached 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from raybench.engines.contract import (
     BodyTemplate,
     Counters,
@@ -21,6 +23,7 @@ from raybench.engines.contract import (
     RequestShape,
 )
 from raybench.engines.control import UNKNOWN_PATH, instance_id, model_card, read_metrics
+from raybench.engines.histogram import Histogram
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.redact import redact
 from raybench.engines.wire import int_of, list_of, object_of, str_of
@@ -92,6 +95,9 @@ class LlamaCpp:
             queued_requests=metrics.total("llamacpp:requests_deferred"),
         )
         return counters, gauges
+
+    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
+        return {}
 
     async def facts(self, http: Http) -> Facts:
         props = object_of((await http.request("GET", "/props")).json())

@@ -28,6 +28,7 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import model_card
 from raybench.engines.decoder import BodyDecoder, StreamDecoder, add_chunk, fail, take_cached_tiers
+from raybench.engines.histogram import Histogram
 from raybench.engines.skim import SkimmingDecoder
 from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, seconds_of_ms, str_of
 from raybench.errors import ConfigError, ConfigProblem
@@ -238,6 +239,9 @@ class OpenAI:
 
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         return None
+
+    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
+        return {}
 
     async def facts(self, http: Http) -> Facts:
         card = await model_card(http)

@@ -26,6 +26,8 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
 from raybench.engines.decoder import BodyDecoder, StreamDecoder
+from raybench.engines.histogram import Histogram, LatencyName
+from raybench.engines.latencies import read_latencies
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
@@ -35,6 +37,14 @@ from raybench.engines.wire import bool_of, int_of, list_of, object_of, str_of
 
 #: Longer than the server's own wait for idle, so that its answer is read and not our timeout.
 _FLUSH_ANSWER_S = 10.0
+
+_LATENCIES: Mapping[LatencyName, str] = {
+    "ttft": "sglang:time_to_first_token_seconds",
+    "e2e": "sglang:e2e_request_latency_seconds",
+    "tpot": "sglang:request_time_per_output_token_seconds",
+    "itl": "sglang:inter_token_latency_seconds",
+    "queue": "sglang:queue_time_seconds",
+}
 
 
 class SGLang:
@@ -98,6 +108,9 @@ class SGLang:
         if metrics is None or not sglang_metrics.is_sglang(metrics):
             return None
         return sglang_metrics.counters(metrics), sglang_metrics.gauges(metrics)
+
+    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
+        return await read_latencies(http, _LATENCIES)
 
     async def facts(self, http: Http) -> Facts:
         info = object_of((await get_first(http, "/server_info", "/get_server_info")).json())

@@ -6,6 +6,7 @@ started with VLLM_SERVER_DEV_MODE=1 and answers 200 even when it refuses: its bo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from raybench.engines.bodies import RID
@@ -23,6 +24,8 @@ from raybench.engines.contract import (
     RequestShape,
 )
 from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
+from raybench.engines.histogram import Histogram, LatencyName
+from raybench.engines.latencies import read_latencies
 from raybench.engines.metrics import Labels, Metrics
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.wire import object_of, str_of
@@ -31,6 +34,14 @@ _NO_RESET = (
     "the server has no /reset_prefix_cache: start vLLM with VLLM_SERVER_DEV_MODE=1, or with "
     "--no-enable-prefix-caching and `flush: false`"
 )
+
+_LATENCIES: Mapping[LatencyName, str] = {
+    "ttft": "vllm:time_to_first_token_seconds",
+    "e2e": "vllm:e2e_request_latency_seconds",
+    "tpot": "vllm:request_time_per_output_token_seconds",
+    "itl": "vllm:inter_token_latency_seconds",
+    "queue": "vllm:request_queue_time_seconds",
+}
 
 
 class VLLM:
@@ -74,6 +85,9 @@ class VLLM:
         if metrics is None or not metrics.has_prefix("vllm:"):
             return None
         return vllm_counters(metrics), vllm_gauges(metrics)
+
+    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
+        return await read_latencies(http, _LATENCIES)
 
     async def facts(self, http: Http) -> Facts:
         version = object_of((await http.request("GET", "/version")).json())

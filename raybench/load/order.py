@@ -10,7 +10,8 @@ import numpy.typing as npt
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.schema import Arm, RequestLimits
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import Arm
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ GAP_INTERVALS = 3
 #: Rows kept for a collector that does not come: eight devices at 10 Hz for more than ten minutes.
 BUFFER_ROWS = 50_000
 
+#: A sample under way for longer than this hangs in the driver, and the monitor has to be replaced.
+STALL_LIMIT_S = 10.0
+
+#: Gaps that are remembered for those who ask; the rows on disk have all of them.
+GAPS_KEPT = 1000
+
 #: How long `stop()` waits for a sample under way.
 STOP_LIMIT_S = 10.0
 
@@ -83,11 +89,20 @@ class GpuSource(Protocol):
 
 
 @dataclass(frozen=True)
+class GpuGap:
+    """A hole in the series: the text of its mark, and when it ended, on the sampling host's clock."""
+
+    ended_unix_ns: int
+    text: str
+
+
+@dataclass(frozen=True)
 class GpuStatus:
     """What can be said of the series so far.
 
     reason: why there is no data, None when there is. gaps: marked rows. samples: rows with data.
-    failing: why the newest samples could not be taken, None when the newest could.
+    failing: why the newest samples could not be taken, None when the newest could. stalled: why no more can
+    come from this sampler, None when all is well. holes: the newest gaps, one where all devices have the same.
     last_seen_unix_ns: by UUID, the last sample of each device that was lost.
     """
 
@@ -98,6 +113,8 @@ class GpuStatus:
     samples: int = 0
     gaps: int = 0
     failing: str | None = None
+    stalled: str | None = None
+    holes: tuple[GpuGap, ...] = ()
     last_seen_unix_ns: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
@@ -108,6 +125,8 @@ class GpuStatus:
         problems = [f"{uuid} lost, {_last_seen(stamp)}" for uuid, stamp in self.last_seen_unix_ns.items()]
         if self.failing is not None:
             problems.append(f"samples fail: {self.failing}")
+        if self.stalled is not None:
+            problems.append(self.stalled)
         return "; ".join(problems) or None
 
     @property
@@ -123,7 +142,8 @@ class GpuSampler:
     """Rows of `records.schema.GPU` for one host.
 
     `start()` and `stop()` run it in a thread of its own; a test calls `open()` and `sample_once()`.
-    required: no GPU data is a TargetError at the start instead of a status.
+    required: no GPU data is a TargetError at the start instead of a status. opening_note: marks the first row of
+    each device as a gap, since it goes on for a sampler that died.
     """
 
     def __init__(
@@ -134,6 +154,7 @@ class GpuSampler:
         interval_s: float,
         *,
         required: bool = False,
+        opening_note: str | None = None,
         buffer_rows: int = BUFFER_ROWS,
     ) -> None:
         self._source = source
@@ -141,6 +162,7 @@ class GpuSampler:
         self._host = host
         self._interval_ns = round(interval_s * NS_PER_S)
         self._required = required
+        self._opening_note = opening_note
         self._lock = threading.Lock()
         self._rows: deque[dict[str, object]] = deque(maxlen=buffer_rows)
         self._dropped = 0
@@ -149,6 +171,8 @@ class GpuSampler:
         self._warnings: list[str] = []
         self._samples = 0
         self._gaps = 0
+        self._holes: deque[GpuGap] = deque(maxlen=GAPS_KEPT)
+        self._round_ns: int | None = None
         self._seen: dict[str, tuple[int, int]] = {}
         self._lost: dict[str, int | None] = {}
         self._stop = threading.Event()
@@ -169,13 +193,16 @@ class GpuSampler:
     def sample_once(self) -> None:
         """Read every device once. All rows of a round carry the stamp of its beginning."""
         now_ns, unix_ns = self._clock.monotonic_ns(), self._clock.unix_ns()
+        self._round_ns = now_ns
         try:
             readings = list(self._source.sample())
         except GpuUnavailable as unavailable:
             # Nothing is written: the next row that comes marks the gap, with its length.
+            self._round_ns = None
             self._failing = str(unavailable)
             self._warn(f"a sample failed: {unavailable}")
             return
+        self._round_ns = None
         self._failing = None
         with self._lock:
             rows = [self._row(reading, now_ns, unix_ns) for reading in readings]
@@ -214,7 +241,7 @@ class GpuSampler:
         Rows that were pushed out because nobody came for them leave a gap mark on the next row of
         each device. Raises RuntimeError when the sampling thread died of a bug.
         """
-        if self._thread is not None and not self._thread.is_alive() and not self._stop.is_set():
+        if self._died:
             raise RuntimeError("the GPU sampling thread died; its traceback is on stderr")
         with self._lock:
             rows, dropped = list(self._rows), self._dropped
@@ -237,8 +264,22 @@ class GpuSampler:
             self._samples,
             self._gaps,
             self._failing,
+            self._stalled(),
+            tuple(self._holes),
             dict(self._lost),
         )
+
+    @property
+    def _died(self) -> bool:
+        return self._thread is not None and not self._thread.is_alive() and not self._stop.is_set()
+
+    def _stalled(self) -> str | None:
+        if self._died:
+            return "the sampling thread died"
+        began_ns = self._round_ns
+        if began_ns is not None and self._clock.monotonic_ns() - began_ns > STALL_LIMIT_S * NS_PER_S:
+            return f"a sample has been under way for more than {STALL_LIMIT_S:g} s"
+        return None
 
     def _run(self) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -256,8 +297,12 @@ class GpuSampler:
             note = f"device lost ({lost}); {_last_seen(last_unix_ns)}"
             self._lost[reading.gpu_uuid] = last_unix_ns
         else:
-            if last_ns is not None and now_ns - last_ns > GAP_INTERVALS * self._interval_ns:
+            if last_ns is None:
+                note = self._opening_note
+            elif now_ns - last_ns > GAP_INTERVALS * self._interval_ns:
                 note = f"no sample for {(now_ns - last_ns) / NS_PER_S:.3f} s"
+            if note is not None:
+                self._remember(GpuGap(unix_ns, note))
             self._seen[reading.gpu_uuid] = (now_ns, unix_ns)
             self._samples += 1
         self._gaps += note is not None
@@ -272,6 +317,11 @@ class GpuSampler:
                 self._gaps += not row["gap"]
                 row["note"] = note if row["note"] is None else f"{row['note']}; {note}"
                 row["gap"] = True
+                self._remember(GpuGap(int(str(row["sample_unix_ns"])), note))
+
+    def _remember(self, gap: GpuGap) -> None:
+        if not self._holes or self._holes[-1] != gap:
+            self._holes.append(gap)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:

@@ -17,7 +17,9 @@ from raybench.analysis.client_load import NodeLoad
 from raybench.analysis.in_flight import Window, in_flight
 from raybench.analysis.server_log import PrefillLog
 from raybench.engines.contract import Counters, QueueState
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.clock_checks import Clocks
+from raybench.protocol.finding import Finding
+from raybench.protocol.gpu_checks import GpuState
 from raybench.records.roofline import Roofline
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
@@ -65,8 +67,8 @@ class Evidence:
     log_reason: str | None = None
     flushed_groups: tuple[frozenset[int | None], frozenset[int | None]] = (frozenset(), frozenset())
     left_inside: QueueState | None = None
-    clock_uncertainty_ms: float = 0.0
-    gpu_reason: str | None = None
+    clocks: Clocks = field(default_factory=dict)
+    gpu: GpuState = field(default_factory=GpuState)
     gpu_required: bool = False
     gate_failure: str | None = None
 
@@ -147,25 +149,6 @@ def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
             "void",
             f"{level} in flight for {share:.0%} of the time, asked {guards.in_flight_share_min:.0%}",
             data,
-        )
-
-
-def check_gpu(evidence: Evidence) -> Iterator[Finding]:
-    """GPU data is complete, or its absence is said (case O-G1)."""
-    if evidence.gpu_reason is not None:
-        severity: Severity = "void" if evidence.gpu_required else "warning"
-        yield Finding("gpu_data_missing", severity, f"GPU data: not available ({evidence.gpu_reason})")
-
-
-def check_clocks(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
-    """Offsets between hosts are known well enough to merge by them (case O-R5)."""
-    uncertainty, limit = evidence.clock_uncertainty_ms, guards.clock_uncertainty_ms_max
-    if uncertainty > limit:
-        yield Finding(
-            "clock_uncertain",
-            "warning",
-            f"host clocks are known to {uncertainty:.1f} ms only, limit {limit:g} ms",
-            {"uncertainty_ms": uncertainty},
         )
 
 

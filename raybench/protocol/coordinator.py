@@ -40,7 +40,7 @@ from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
 from raybench.protocol.verdict import Verdict, judge, void_verdict
 from raybench.protocol.watch import ServerWatch
-from raybench.records.clock import Clock
+from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
@@ -56,11 +56,7 @@ MakeControl = Callable[[Endpoint, str | None], Http]
 
 
 class _Stop(Exception):
-    """A point is void and the scenario says `on_void: stop`."""
-
-    def __init__(self, reason: str, exit_code: int) -> None:
-        super().__init__(reason)
-        self.exit_code = exit_code
+    """A point is void and the scenario says `on_void: stop`, or an arm cannot be measured at all."""
 
 
 class Coordinator:
@@ -106,6 +102,7 @@ class Coordinator:
         self._rooflines = rooflines or {}
         self._sleep = sleep
         self._verdicts: dict[str, str] = {}
+        self._target_failed = False
         self._probed = history.probed(scenario)
         declared = {name: declared_limits(arm) for name, arm in scenario.arms.items()}
         self._plans = dict.fromkeys(scenario.arms, make_plan(scenario, declared, self._probed))
@@ -114,19 +111,16 @@ class Coordinator:
 
     async def run(self) -> Outcome:
         """Everything, to its end. Raises only for bugs and for a cluster that is gone."""
+        text = self._corpus
+        of_corpus = text and {"name": text.name, "sha256": text.sha256, "tokens": len(text.ids)}
         self._journal.append(
             "run_started",
             run_id=self._run_id,
             raybench_version=raybench.__version__,
+            boot_id=read_boot_id(),
             resumed=bool(self._history.serial),
             workers=self._fleet.workers,
-            corpus=None
-            if self._corpus is None
-            else {
-                "name": self._corpus.name,
-                "sha256": self._corpus.sha256,
-                "tokens": len(self._corpus.ids),
-            },
+            corpus=of_corpus,
             rooflines={host: roofline.as_record() for host, roofline in self._rooflines.items()},
         )
         stop: _Stop | None = None
@@ -136,7 +130,8 @@ class Coordinator:
         except _Stop as reached:
             stop, status = reached, "stopped"
         except TargetError as error:
-            stop, status = _Stop(str(error), EXIT_TARGET), "stopped"
+            self._target_failed = True
+            stop, status = _Stop(str(error)), "stopped"
         except asyncio.CancelledError:
             status = "interrupted"
             await self._fleet.cancel()
@@ -314,6 +309,7 @@ class Coordinator:
         return Procedure(
             target=target,
             fleet=self._fleet,
+            host=self._host,
             desk=self._desk,
             journal=self._journal,
             guards=self._scenario.guards,
@@ -339,23 +335,21 @@ class Coordinator:
             return
         if renewed := await self._fleet.renew():
             self._journal.append("workers_renewed", workers=renewed)
-        number, verdict, step_failed = await self._measure(point, target, procedure, ledger)
+        number, verdict = await self._measure(point, target, procedure, ledger)
         if verdict.decision == "accept":
             self._commit(point, number, "accepted", [])
             return
         self._commit(point, number, "void", verdict.reasons)
         if self._scenario.guards.on_void == "stop":
-            reason = f"{point.point_id} is void: {'; '.join(verdict.reasons)}"
-            raise _Stop(reason, EXIT_TARGET if step_failed else EXIT_NOT_ALL_VALID)
+            raise _Stop(f"{point.point_id} is void: {'; '.join(verdict.reasons)}")
 
     async def _measure(
         self, point: Point, target: Target, procedure: Procedure, ledger: WindowLedger
-    ) -> tuple[int, Verdict, bool]:
-        """Attempts until one is accepted or none is left: (attempt number, verdict, a step failed)."""
+    ) -> tuple[int, Verdict]:
+        """Attempts until one is accepted or none is left: (attempt number, verdict)."""
         guards = self._scenario.guards
         number = self._history.attempts.get(point.point_id, 0)
         verdict = Verdict("void", (), {})
-        step_failed = False
         for left in reversed(range(self._attempts.tries(point))):
             number += 1
             try:
@@ -370,18 +364,20 @@ class Coordinator:
                     "text_exhausted", f"not cold: no unused text is left for this server ({error})", verdict
                 )
             except TargetError as error:
-                verdict, step_failed = void_verdict(f"{error.step}_failed", str(error), None), True
+                verdict = void_verdict(f"{error.step}_failed", str(error), None)
+                self._target_failed = True
             except asyncio.CancelledError:
                 self._journal.append("attempt_interrupted", point_id=point.point_id, attempt=number)
                 raise
             self._journal.append("verdict", point_id=point.point_id, attempt=number, **verdict.as_record())
             if verdict.decision != "retry":
                 break
-        return number, verdict, step_failed
+        return number, verdict
 
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
-        of_attempt = (self._run, attempt.point.point_id, attempt.number, history_of(self._run))
+        history = history_of(self._run)
+        of_attempt = (self._run, attempt.point.point_id, attempt.number, history)
         requests, torn, client = load_requests(*of_attempt)
         gpu, gate = self._scenario.monitors.gpu, self._gates.get(attempt.point.arm)
         return Evidence(
@@ -404,8 +400,8 @@ class Coordinator:
             health=load_health(*of_attempt, observed.load.start_unix_ns, observed.load.end_unix_ns),
             client=client,
             rooflines=self._rooflines,
-            clock_uncertainty_ms=observed.clock_uncertainty_ms,
-            gpu_reason=None if gpu.source == "none" else await self._host.gpu_reason(),
+            clocks=history.attempt_clocks(attempt.point.point_id, attempt.number),
+            gpu=await self._host.gpu_state(observed.load.start_unix_ns),
             gpu_required=gpu.required,
             gate_failure=None if gate is None or gate.ok else gate.summary,
         )
@@ -433,9 +429,8 @@ class Coordinator:
         verdicts = list(self._verdicts.values())
         counts = {name: verdicts.count(name) for name in ("accepted", "void", "skipped")}
         missing = len(self._planned) - len(verdicts)
-        code = EXIT_OK if status == "complete" and not counts["void"] and not missing else EXIT_NOT_ALL_VALID
-        if stop is not None:
-            code = stop.exit_code
+        all_valid = status == "complete" and not counts["void"] and not missing
+        code = EXIT_TARGET if self._target_failed else EXIT_OK if all_valid else EXIT_NOT_ALL_VALID
         if service is not None and service.phase == "not_verified":
             code = EXIT_SERVICE
         reason = None if stop is None else str(stop)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
+from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import Arm, Service
 
@@ -97,6 +98,9 @@ class TargetHost(Protocol):
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         """Start the GPU monitor; None, or the reason why there is no GPU data."""
 
+    async def gpu_state(self, since_unix_ns: int) -> GpuState:
+        """What is missing of the GPU data now, and was since a moment on the coordinator's clock."""
+
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         """Start reading the engine's own log: that of what was launched, or the one that the arm names."""
 
@@ -109,8 +113,8 @@ class TargetHost(Protocol):
     async def unwatch_log(self) -> None:
         """End the reading and close its part file; nothing when nothing is read."""
 
-    async def gpu_reason(self) -> str | None:
-        """Why GPU data is missing or incomplete at this moment; None when all is well."""
-
     async def unwatch_gpus(self) -> None:
-        """End the monitor and close its part file."""
+        """End the monitor and close its part file; nothing when none runs."""
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        """The clocks of the run that are no worker's: the coordinator's own, and that of the GPU monitor."""

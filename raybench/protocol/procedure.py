@@ -7,9 +7,9 @@ ended. Checking is in `verdict.py`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Literal
 
@@ -25,12 +25,13 @@ from raybench.load.order import Order, rid_of
 from raybench.load.pacer import Schedule, deal
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading
+from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
+from raybench.scenario.load_block import Load
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Guards, Load
+from raybench.scenario.schema import Guards
 
 Windows = npt.NDArray[np.int64]
 Phase = Literal["prewarm", "load"]
@@ -65,7 +66,6 @@ class Observed:
     after: ServerView
     load: FleetResult
     flush_reply: str | None
-    clock_uncertainty_ms: float
     idle_known: bool
     leased: int
     left_inside: QueueState | None
@@ -82,6 +82,7 @@ class Procedure:
         *,
         target: Target,
         fleet: LoadFleet,
+        host: TargetHost,
         desk: OrderDesk,
         journal: Journal,
         guards: Guards,
@@ -93,6 +94,7 @@ class Procedure:
     ) -> None:
         self._target = target
         self._fleet = fleet
+        self._host = host
         self._desk = desk
         self._journal = journal
         self._guards = guards
@@ -101,7 +103,6 @@ class Procedure:
         self._log = log
         self._log_position = log_position
         self._on_step = on_step
-        self._uncertainty_ms = 0.0
         self._leased = 0
 
     async def carry_out(self, attempt: Attempt) -> Observed:
@@ -126,6 +127,7 @@ class Procedure:
                 detail["refusals"] = refusals[:REFUSALS_KEPT]
         async with self._step(attempt, "counters_before") as detail:
             before = detail["view"] = await target.view()
+            detail["latencies"] = await target.latencies()
             log_before = detail["log_position"] = await self._log_mark()
         async with self._step(attempt, "load") as detail:
             result = await self._send(attempt, "load", attempt.windows)
@@ -138,6 +140,7 @@ class Procedure:
         async with self._step(attempt, "counters_after") as detail:
             expected = sum(summary.sent for summary in result.summaries)
             after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
+            detail["latencies"] = await target.latencies()
             gone = any(summary.given_up for summary in result.summaries) or result.lost
             inside = await (target.inside() if gone else target.left_inside(guards.counters_settle_s))
             log_after = detail["log_position"] = await self._log_mark()
@@ -147,7 +150,6 @@ class Procedure:
             after=after,
             load=result,
             flush_reply=flush_reply,
-            clock_uncertainty_ms=self._uncertainty_ms,
             idle_known=idle_known,
             leased=self._leased,
             left_inside=inside,
@@ -196,8 +198,7 @@ class Procedure:
         concurrency = 0 if schedule is not None else min(attempt.point.concurrency or len(windows), len(windows))
         slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         offsets = await self._fleet.offsets()
-        self._uncertainty_ms = max((one.uncertainty_ns / 1e6 for one in offsets.values()), default=0.0)
-        self._note_clocks(attempt, phase, "start", offsets)
+        await self._note_clocks(attempt, phase, "start", offsets)
         where = (attempt.point.point_id, attempt.number, phase)
         self._desk.open(*where, len(windows), slots, self._fleet.recall)
         befores = list(accumulate(slots.values(), initial=0))
@@ -229,21 +230,18 @@ class Procedure:
             self._leased = self._desk.leased if schedule is None else len(windows)
             self._desk.close()
         # Measured again: clocks drift, and the merge interpolates between the two.
-        self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
+        await self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
         return result
 
-    def _note_clocks(self, attempt: Attempt, phase: str, when: str, offsets: dict[str, ClockOffset]) -> None:
-        for worker, offset in offsets.items():
-            self._journal.append(
-                "clock",
-                point_id=attempt.point.point_id,
-                attempt=attempt.number,
-                phase=phase,
-                when=when,
-                worker=worker,
-                offset_ns=offset.offset_ns,
-                uncertainty_ns=offset.uncertainty_ns,
-            )
+    async def _note_clocks(
+        self, attempt: Attempt, phase: str, when: str, workers: Mapping[str, ClockOffset]
+    ) -> None:
+        """Journal every clock of the run, those of the workers as measured a moment ago."""
+        where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "phase": phase, "when": when}
+        for worker, offset in workers.items():
+            self._journal.append("clock", **where, worker=worker, **asdict(offset))
+        for name, offset in (await self._host.clocks()).items():
+            self._journal.append("clock", **where, clock=name, **asdict(offset))
 
     @asynccontextmanager
     async def _step(self, attempt: Attempt, name: str) -> AsyncIterator[dict[str, object]]:
@@ -264,8 +262,11 @@ class Procedure:
 
 
 def _plain(detail: dict[str, object]) -> dict[str, object]:
-    """Server views as plain JSON; everything else is plain already."""
+    """Server views and histograms as plain JSON; everything else is plain already."""
     plain = dict(detail)
+    latencies = plain.pop("latencies", None)
+    if isinstance(latencies, dict):
+        plain["latencies"] = {name: vars(histogram) for name, histogram in latencies.items()}
     view = plain.pop("view", None)
     if isinstance(view, ServerView):
         plain["instance"] = view.instance

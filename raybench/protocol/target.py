@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http, QueueState
+from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
 from raybench.protocol.checks import ServerView
@@ -155,6 +157,12 @@ class Target:
         scrapes = [await self.engine.scrape(http) for http in self.controls]
         known = [scrape[0] for scrape in scrapes if scrape is not None]
         return ServerView(instance, _sum(known) if len(known) == len(scrapes) else None)
+
+    async def latencies(self) -> dict[str, Histogram]:
+        """The engine's own latency histograms now, over all URLs; those that every URL has."""
+        told = [await self.engine.latencies(http) for http in self.controls]
+        shared = set.intersection(*(set(one) for one in told))
+        return {name: reduce(Histogram.plus, [one[name] for one in told]) for name in sorted(shared)}
 
     async def view_after(self, before: ServerView, requests: int, settle_s: float) -> ServerView:
         """`view`, once the counters have caught up with `requests` or `settle_s` are over.

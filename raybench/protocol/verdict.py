@@ -10,14 +10,14 @@ from raybench.protocol.answer_checks import check_answers, check_engine_times, c
 from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
 from raybench.protocol.checks import (
     Evidence,
-    check_clocks,
     check_gate,
-    check_gpu,
     check_reached_load,
     check_workers,
 )
 from raybench.protocol.client_checks import check_rooflines, check_workers_health
+from raybench.protocol.clock_checks import check_clocks
 from raybench.protocol.finding import Finding
+from raybench.protocol.gpu_checks import check_gpu
 from raybench.protocol.hits import check_flush, check_hits, check_log, hit_rates
 from raybench.protocol.schedule_checks import check_growth, check_schedule
 from raybench.protocol.traffic import check_identity, check_idle, check_preemptions, check_traffic
@@ -94,7 +94,7 @@ def _of_complete_records(
         *check_growth(evidence.requests),
         *check_workers_health(evidence.health),
         *check_rooflines(evidence.client, evidence.rooflines),
-        *check_gpu(evidence),
-        *check_clocks(evidence, guards),
+        *check_gpu(evidence.gpu, required=evidence.gpu_required),
+        *check_clocks(evidence.clocks, guards),
         *check_gate(evidence),
     )

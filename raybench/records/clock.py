@@ -62,10 +62,6 @@ class ClockAnchor:
         """Wall time of a monotonic stamp of this host, by this anchor; blind to later steps of the clock."""
         return self.unix_ns + (monotonic_ns - self.monotonic_ns)
 
-    def to_monotonic_ns(self, unix_ns: int) -> int:
-        """The monotonic stamp at which this host's anchored wall clock shows `unix_ns`."""
-        return self.monotonic_ns + (unix_ns - self.unix_ns)
-
     def unix_now_ns(self, clock: Clock) -> int:
         """Anchored wall time now. Pings carry this, never the raw wall clock."""
         return self.to_unix_ns(clock.monotonic_ns())
@@ -95,10 +91,15 @@ class ClockAnchor:
 
 @dataclass(frozen=True)
 class ClockOffset:
-    """Another host's anchored wall clock minus the coordinator's, in ns, true within +- uncertainty."""
+    """Another host's anchored wall clock minus the coordinator's, in ns, true within +- uncertainty.
+
+    wall_ahead_ns: that host's wall clock minus its own anchored one, which is what it was set by since its
+    anchor: stamps know nothing of it, people who read the host's logs do.
+    """
 
     offset_ns: int
     uncertainty_ns: int
+    wall_ahead_ns: int = 0
 
     def to_coordinator_ns(self, unix_ns: int) -> int:
         """The coordinator's wall time at which the other host's clock showed `unix_ns`."""
@@ -121,6 +122,14 @@ class ClockOffset:
 
 #: The coordinator's own host.
 NO_OFFSET = ClockOffset(0, 0)
+
+
+@dataclass(frozen=True)
+class ClockSample:
+    """What a process answers to a ping. anchor: its anchored clock now; wall_ahead_ns as in `ClockOffset`."""
+
+    anchor: ClockAnchor
+    wall_ahead_ns: int
 
 
 def estimate_offset(pings: Sequence[tuple[int, int, int]]) -> ClockOffset:
@@ -181,6 +190,13 @@ class AnchoredClock:
 
     def unix_ns(self) -> int:
         return self.anchor.unix_now_ns(self._clock)
+
+    def reading(self) -> ClockSample:
+        """Where this clock stands, and the wall clock beside it."""
+        _, unix_ns, monotonic_ns = min(_read_both(self._clock) for _ in range(ANCHOR_READS))
+        now_ns = self.anchor.to_unix_ns(monotonic_ns)
+        anchor = ClockAnchor(self.anchor.host, self.anchor.boot_id, now_ns, monotonic_ns)
+        return ClockSample(anchor, unix_ns - now_ns)
 
 
 def same_boot_offset(remote: ClockAnchor, own: ClockAnchor) -> ClockOffset | None:

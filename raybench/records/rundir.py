@@ -3,7 +3,8 @@
     manifest.json  journal.jsonl  service.json
     arms/<arm>/                                            facts, gpus, inventory, process, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
-    parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name after a resume
+    parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name of a second one
+    parts/gpu/<host>.<anchor>.arrows                       taken in from `raybench monitor`
     parts/server_log/<arm>.arrows                          lines of the engine's own log
     points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json artifacts.json
     report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
@@ -139,6 +140,10 @@ class RunDirectory:
     def gpu_part(self, host: str, session: int = 1) -> Path:
         """File of one host's GPU samples. A resumed run has a new session, since parts are written once."""
         return self.parts / "gpu" / _session_name(host, session)
+
+    def monitor_part(self, host: str, anchor_unix_ns: int) -> Path:
+        """File of the samples that a monitor outside the cluster took, by what no other monitor shares."""
+        return self.parts / "gpu" / (safe_name(f"{host}.{anchor_unix_ns}") + SUFFIX)
 
     def server_part(self, arm: str, session: int = 1) -> Path:
         """File of the scrapes of one arm's engine in one session."""

@@ -111,6 +111,12 @@ def change(percent: float | None, *, decimals: int = 0) -> str:
     return UNKNOWN if percent is None else f"{percent:+.{decimals}f} %".replace("-", "−")
 
 
+def signed(value: float, decimals: int) -> str:
+    """A difference with its sign: `+4.10`, `−1,024`; none where it is written as zero."""
+    told = f"{value:+,.{decimals}f}".replace("-", "−")
+    return told if any(digit in told for digit in "123456789") else told[1:]
+
+
 def moment(unix_ns: int | None) -> str:
     """A date and time in UTC: `2026-11-30 21:06 UTC`."""
     if unix_ns is None:

@@ -10,6 +10,7 @@ from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
 from raybench.report import artifacts, deployments, numbers, plots, probes, searches
+from raybench.report.agreement import agreement_section
 from raybench.report.document import (
     Block,
     Bullets,
@@ -77,6 +78,7 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
         Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(arms, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
+        Section("agreement", text.agreement.heading, tuple(agreement_section(source.agreements, text))),
         Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
         Section("warnings", text.warnings, tuple(_warnings(source, text))),
         Section("notes", text.notes, (bullets(*notes(source, text)),)),

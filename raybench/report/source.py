@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from raybench.analysis.agreement import Agreement, read_agreements
 from raybench.analysis.merge import MERGE_JSON
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
 from raybench.records.journal import read_journal
@@ -100,7 +101,7 @@ class Source:
 
     A point has, beside its columns of points.parquet, `run` (the index of its run), `index` (its own in
     `points`) and `name` (its id with the arm as this report calls it); `arm` is that, too. Of repeats that
-    `repeats.pool_repeats` made one row of, `index` is None.
+    `repeats.pool_repeats` made one row of, `index` is None. An agreement names its point as this report does.
     """
 
     runs: tuple[Run, ...]
@@ -108,6 +109,7 @@ class Source:
     by_arm: Mapping[str, ArmFacts]
     searches: Sequence[Mapping[str, Any]] = ()
     artifacts: Sequence[Mapping[str, Any]] = ()
+    agreements: Sequence[Agreement] = ()
 
     @property
     def arms(self) -> list[str]:
@@ -166,6 +168,7 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     by_arm: dict[str, ArmFacts] = {}
     found: list[Mapping[str, Any]] = []
     artifacts: list[Mapping[str, Any]] = []
+    agreements: list[Agreement] = []
     for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
         run, arms = _read_run(directory, arms_of(own))
         runs.append(run)
@@ -177,7 +180,8 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
             points.append(point | place)
         found += _entries(directory.searches_json, names)
         artifacts += _entries(directory.artifacts_json, names)
-    return Source(tuple(runs), points, by_arm, found, artifacts)
+        agreements += _agreements(directory, {point["point_id"]: point["name"] for point in points[-len(own) :]})
+    return Source(tuple(runs), points, by_arm, found, artifacts, agreements)
 
 
 def points_of_arms(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
@@ -256,6 +260,14 @@ def json_list(path: Path) -> list[Mapping[str, Any]]:
     if not isinstance(value, list):
         raise RunDirectoryError(f"{path}: not a list")
     return value
+
+
+def _agreements(directory: RunDirectory, names: Mapping[str, str]) -> Iterator[Agreement]:
+    """Of the points that have a name here; none of a run without records, as an imported one is."""
+    if directory.requests_parquet.is_file():
+        for one in read_agreements(directory):
+            if one.point_id in names:
+                yield replace(one, point_id=names[one.point_id])
 
 
 def json_object(path: Path) -> Mapping[str, Any]:

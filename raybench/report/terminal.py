@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "": ""}
 
+#: A column of texts that is folded to less than this says nothing.
+TEXT_WIDTH_MIN = 4
+
 
 def print_blocks(blocks: Iterable[Told], console: Console) -> None:
     """A table that is too wide folds its texts, and its numbers only where nothing else is left to fold."""
@@ -37,10 +40,19 @@ def print_blocks(blocks: Iterable[Told], console: Console) -> None:
             case Paragraph():
                 console.print(block.text, style=_STYLES[block.tone], highlight=False, markup=False)
             case Table():
-                drawn = _drawn(block, can_strike=console.is_terminal, fold_numbers=False)
-                if console.measure(drawn).minimum > console.width:
-                    drawn = _drawn(block, can_strike=console.is_terminal, fold_numbers=True)
-                console.print(drawn)
+                narrow = _numbers_width(block) > console.width
+                console.print(_drawn(block, can_strike=console.is_terminal, fold_numbers=narrow))
+
+
+def _numbers_width(table: Table) -> int:
+    """Columns of a terminal that the table takes with its numbers whole and its texts folded as far as they go."""
+    from rich.cells import cell_len
+
+    lines = [table.columns, *(row.cells for row in table.rows)]
+    widths = [
+        max(map(cell_len, cells)) if k in table.right else 0 for k, cells in enumerate(zip(*lines, strict=True))
+    ]
+    return sum(max(width, TEXT_WIDTH_MIN) + 2 for width in widths)
 
 
 def _drawn(table: Table, *, can_strike: bool, fold_numbers: bool) -> RichTable:

@@ -102,6 +102,7 @@ class Text:
     vram_note: str
     vram_columns: tuple[str, ...]
     vram_unavailable: str
+    agreement: AgreementText
     appendix_windows: str
     appendix_windows_note: str
     window_columns: tuple[str, ...]
@@ -168,6 +169,21 @@ class DeploymentText:
     reasons: dict[str, str]
     ledger: str
     ledger_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AgreementText:
+    """The words of the engine's books beside the records; `names` are those of `analysis.agreement`."""
+
+    heading: str
+    note: str
+    verdict: str
+    nothing: str
+    columns: tuple[str, ...]
+    names: dict[str, str]
+    mean: str
+    paired: str
+    judgements: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.artifact_text import ENGLISH_ARTIFACTS
-from raybench.report.text import DeploymentText, Page, Plots, SearchText, Text
+from raybench.report.text import AgreementText, DeploymentText, Page, Plots, SearchText, Text
 
 ENGLISH_SEARCHES = SearchText(
     heading="Searches",
@@ -41,6 +41,29 @@ ENGLISH_SEARCHES = SearchText(
     slo_sides={True: "passes", False: "fails", None: "—"},
     knee_sides={True: "grows", False: "saturated", None: "—"},
     not_known="{metric} is not known",
+)
+
+ENGLISH_AGREEMENT = AgreementText(
+    heading="The engine's own books",
+    note="Counters and histograms of the engine over the load beside the records, latencies in ms. By request:"
+    " client minus what the engine told with the same answer, P50 / P99. Between the two clocks lie the engine's"
+    " HTTP server (it starts its clock once it has read the request), the network, and the client's reading.",
+    verdict="{total} comparisons: {equal} equal, {agrees} agree, {explained} explained, {flagged} flagged.",
+    nothing="The engine says nothing of itself that could be compared with the records.",
+    columns=("Point", "What", "Engine", "Records", "Difference", "Judged"),
+    names={
+        "requests": "requests",
+        "input_tokens": "input tokens",
+        "output_tokens": "output tokens",
+        "cached_tokens": "cached tokens",
+        "ttft": "TTFT",
+        "e2e": "E2E",
+        "tpot": "TPOT",
+        "itl": "gap between tokens",
+    },
+    mean="{name} mean",
+    paired="{name} by request",
+    judgements={"equal": "equal", "agrees": "agrees", "explained": "explained", "flagged": "FLAGGED"},
 )
 
 ENGLISH = Text(
@@ -224,6 +247,7 @@ ENGLISH = Text(
     " and the first load.",
     vram_columns=("Arm", "GPU", "Total", "Idle", "Mean", "Peak", "Least headroom", "Peak at"),
     vram_unavailable="No GPU samples of accepted points.",
+    agreement=ENGLISH_AGREEMENT,
     appendix_windows="Appendix A: corpus windows",
     appendix_windows_note="First and last token at which a request's text begins; each record names its own"
     " window (window_start, window_end).",

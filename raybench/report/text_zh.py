@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.report.artifact_text import CHINESE_ARTIFACTS
-from raybench.report.text import DeploymentText, Page, Plots, SearchText, Text
+from raybench.report.text import AgreementText, DeploymentText, Page, Plots, SearchText, Text
 
 CHINESE_SEARCHES = SearchText(
     heading="搜索",
@@ -38,6 +38,29 @@ CHINESE_SEARCHES = SearchText(
     slo_sides={True: "满足", False: "不满足", None: "—"},
     knee_sides={True: "仍在增长", False: "已饱和", None: "—"},
     not_known="{metric} 未知",
+)
+
+CHINESE_AGREEMENT = AgreementText(
+    heading="与引擎自身统计对账",
+    note="加压期间引擎自身的计数器与直方图，与逐请求记录并列；延迟单位为 ms。"
+    "逐请求：客户端减去引擎随同一回答给出的值，P50 / P99。"
+    "两个时钟之间隔着引擎的 HTTP 服务（读完请求后才开始计时）、网络与客户端的读取。",
+    verdict="共 {total} 项比对：{equal} 项相等，{agrees} 项相符，{explained} 项可解释，{flagged} 项不符。",
+    nothing="引擎没有给出可与记录比对的自身统计。",
+    columns=("测量点", "项目", "引擎", "记录", "差值", "判定"),
+    names={
+        "requests": "请求数",
+        "input_tokens": "输入 token 数",
+        "output_tokens": "输出 token 数",
+        "cached_tokens": "命中 token 数",
+        "ttft": "TTFT",
+        "e2e": "E2E",
+        "tpot": "TPOT",
+        "itl": "token 间隔",
+    },
+    mean="{name} 均值",
+    paired="{name}（逐请求）",
+    judgements={"equal": "相等", "agrees": "相符", "explained": "可解释", "flagged": "不符"},
 )
 
 CHINESE = Text(
@@ -207,6 +230,7 @@ CHINESE = Text(
     vram_note="在用 = 总量 - 空闲，取自有效点的加压时段。空载：就绪至首次加压之间的最小值。",
     vram_columns=("方案", "GPU", "总量", "空载", "均值", "峰值", "最低余量", "峰值所在"),
     vram_unavailable="有效点没有 GPU 采样。",
+    agreement=CHINESE_AGREEMENT,
     appendix_windows="附录 A：语料窗口",
     appendix_windows_note="请求文本起点的首个与末个 token 位置；"
     "每条记录都留有自己的窗口（window_start、window_end）。",

@@ -144,6 +144,7 @@ def report_json(source: Source, text: Text, pooled: Source | None = None) -> dic
         "pooled": [] if pooled is None else [_plain(point) for point in pooled.points],
         "searches": list(source.searches),
         "artifacts": list(source.artifacts),
+        "agreements": [asdict(one) for one in source.agreements],
         "facts": {arm: known.facts for arm, known in source.by_arm.items()},
         "gpus": {arm: known.gpus for arm, known in source.by_arm.items()},
         "limits": {arm: known.limits for arm, known in source.by_arm.items()},

@@ -5,7 +5,7 @@ A limit that is not known stays None, and so does everything that would depend o
 
 from __future__ import annotations
 
-from raybench.scenario.schema import Arm, Limits, Workload
+from raybench.scenario.schema import Arm, EngineName, Limits, Workload
 from raybench.scenario.sim_block import Sim, SimProfile
 
 #: What the simulated engine's profiles hold; the second and third are the two deployments of the first seed.
@@ -14,6 +14,11 @@ SIM_LIMITS: dict[SimProfile, Limits] = {
     "tp2pp4": Limits(max_running_requests=48, kv_pool_tokens=1_040_384, context_tokens=1_048_576, page_tokens=64),
     "tp8_eagle3": Limits(max_running_requests=64, kv_pool_tokens=276_480, context_tokens=270_336, page_tokens=64),
 }
+
+#: Tokens of the context that an engine never gives to a request, by its source; 0 for those that give all. SGLang
+#: clips the answer to min(context, pool) - 1 - input - 1 without a word (srt/managers/scheduler.py, `max_req_len`
+#: and `init_req_max_new_tokens`).
+CONTEXT_RESERVE: dict[EngineName, int] = {"sglang": 2}
 
 
 def merge_limits(declared: Limits, facts: Limits) -> Limits:
@@ -35,8 +40,11 @@ def sim_limits(sim: Sim) -> Limits:
 
 
 def declared_limits(arm: Arm) -> Limits:
-    """What is known of an arm before anything is contacted."""
-    return arm.limits if arm.sim is None else merge_limits(arm.limits, sim_limits(arm.sim))
+    """What is known of an arm before anything is contacted, with what its engine is known to reserve."""
+    limits = arm.limits if arm.sim is None else merge_limits(arm.limits, sim_limits(arm.sim))
+    if limits.reserved_context_tokens is not None:
+        return limits
+    return limits.model_copy(update={"reserved_context_tokens": CONTEXT_RESERVE.get(arm.engine, 0)})
 
 
 def request_tokens(limits: Limits, input_tokens: int, output_tokens: int) -> int:
@@ -72,19 +80,24 @@ def structural_skip(limits: Limits, workload: Workload, concurrency: int | None)
     """Why the target cannot hold this point, with the arithmetic; None when nothing known forbids it."""
     size_in, size_out = workload.input_tokens, workload.output_tokens
     context, longest, pool = limits.context_tokens, limits.max_input_tokens, limits.kv_pool_tokens
-    if context is not None and size_in + size_out > context:
-        return f"context limit: {size_in} input + {size_out} output = {size_in + size_out} > {context} tokens"
+    kept = limits.reserved_context_tokens or 0
+    if context is not None and size_in + size_out + kept > context:
+        return f"context limit: {_sum(size_in, size_out, kept)} > {context} tokens"
     if longest is not None and size_in > longest:
         return f"input limit: {size_in} input > {longest} tokens"
-    one = request_tokens(limits, size_in, size_out)
-    if pool is not None and one > pool:
-        reserved = limits.reserved_tokens_per_request
-        terms = f"{size_in} input + {size_out} output" + (f" + {reserved} reserved" if reserved else "")
-        return f"KV pool: one request takes {terms} = {one} > {pool} tokens"
+    reserved = max(limits.reserved_tokens_per_request, kept)
+    if pool is not None and size_in + size_out + reserved > pool:
+        return f"KV pool: one request takes {_sum(size_in, size_out, reserved)} > {pool} tokens"
     if workload.over_active_limit == "skip" and concurrency is not None:
         bound = _exceeded_bound(limits, workload, concurrency)
         return None if bound is None else f"active limit: concurrency {concurrency} > {bound}"
     return None
+
+
+def _sum(size_in: int, size_out: int, reserved: int) -> str:
+    """The arithmetic, as `90 input + 10 output + 2 reserved = 102`."""
+    terms = f"{size_in} input + {size_out} output" + (f" + {reserved} reserved" if reserved else "")
+    return f"{terms} = {size_in + size_out + reserved}"
 
 
 def _exceeded_bound(limits: Limits, workload: Workload, concurrency: int) -> str | None:

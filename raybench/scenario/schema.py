@@ -19,6 +19,7 @@ from raybench.scenario.arrivals import Arrivals, TraceReplay
 from raybench.scenario.gate import Gate
 from raybench.scenario.launch import Command, HostPath, Inventory, Launch, ServiceCheck
 from raybench.scenario.levels import Level
+from raybench.scenario.load_block import Load, Placement
 from raybench.scenario.monitors_block import Monitors
 from raybench.scenario.prompt_set import PromptSet
 from raybench.scenario.search_block import SearchBlock
@@ -26,7 +27,6 @@ from raybench.scenario.sim_block import Sim
 from raybench.scenario.values import (
     Count,
     Headers,
-    IpAddress,
     Misfit,
     Model,
     Name,
@@ -36,7 +36,6 @@ from raybench.scenario.values import (
     Url,
     VariableName,
     Words,
-    refuse_doubled,
     refuse_repeats,
 )
 
@@ -45,13 +44,18 @@ Route = Literal["generate", "completions", "chat"]
 
 
 class Limits(Model):
-    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win."""
+    """What the deployment can hold. Declared here, they serve `plan`; facts read from the engine win.
+
+    reserved_context_tokens: of the context, beside input and output; None means what the engine is known to keep.
+    reserved_tokens_per_request: of the KV pool, beside input and output.
+    """
 
     max_running_requests: Count | None = None
     kv_pool_tokens: Tokens | None = None
     context_tokens: Tokens | None = None
     max_input_tokens: Tokens | None = None
     page_tokens: Count | None = None
+    reserved_context_tokens: Annotated[int, Field(ge=0)] | None = None
     reserved_tokens_per_request: Annotated[int, Field(ge=0)] = 0
 
 
@@ -332,60 +336,9 @@ class Guards(Model):
     prewarm_requests: Annotated[int, Field(ge=0)] = 2
     start_lead_s: Seconds = 0.25
     counters_settle_s: Annotated[float, Field(ge=0)] = 10.0
-    clock_uncertainty_ms_max: Seconds = 50.0
-
-
-class RequestLimits(Model):
-    """Explicit limits of one request. None means no limit; all are written into the results."""
-
-    connect_timeout_s: Seconds = 30.0
-    idle_timeout_s: Seconds | None = 1800.0
-    request_timeout_s: Seconds | None = None
-    event_bytes_max: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-
-
-def check_client_nodes(nodes: int | None, least: int | None) -> None:
-    """The least number of client nodes to go on with cannot exceed the number that is asked."""
-    if nodes is not None and least is not None and least > nodes:
-        raise Misfit(f"more than client_nodes, which is {nodes}", "client_nodes_min")
-
-
-class Load(Model):
-    """How the concurrency is spread.
-
-    client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
-    these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
-    one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
-    through aiohttp also where the cheaper client could. source_addresses: a node sends from those that are
-    its own; each has its own range of local ports.
-    """
-
-    client_nodes: Count | None = None
-    client_nodes_min: Count | None = None
-    workers_per_node: Count | Literal["auto"] = "auto"
-    starts_per_ms: Count = 8
-    client: Literal["auto", "plain"] = "auto"
-    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
-    request: RequestLimits = RequestLimits()
-    keep_chunks: bool = True
-
-    @model_validator(mode="after")
-    def _nodes_fit(self) -> Load:
-        check_client_nodes(self.client_nodes, self.client_nodes_min)
-        return self
-
-
-class Placement(Model):
-    """Which Ray nodes do what, by node label or custom resource (`key: value` / `resource: name`).
-
-    client / target None: clients may be any node; the target is the coordinator's own node.
-    """
-
-    client_resource: str | None = None
-    client_labels: dict[str, str] = {}
-    target_resource: str | None = None
-    target_labels: dict[str, str] = {}
-    start_timeout_s: Seconds = 60.0
+    clock_uncertainty_ms_max: Positive = 50.0
+    clock_offset_ms_max: Positive = 1000.0
+    clock_change_ms_max: Positive = 50.0
 
 
 class Service(Model):

@@ -24,6 +24,7 @@ class Sim(Model):
     incremental: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     max_running_requests: Count | None = None
+    max_queued_requests: Count | None = None
     kv_pool_tokens: Tokens | None = None
     page_tokens: Count | None = None
     faults: SimFaults = SimFaults()

@@ -17,8 +17,8 @@ from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_g
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
-from raybench.sim.replies import error_object, json_reply, message_reply, object_reply
-from raybench.sim.request import Finish, Request
+from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object
+from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.spoil import COMMENT, Piece, Stream
 
 EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -63,6 +63,8 @@ class Answers:
         if not request.stream:
             await self._whole(request)
             if (refusal := _refusal(request)) is not None:
+                if refusal.status == UNAVAILABLE:
+                    return json_reply(refusal_object(refusal), UNAVAILABLE)
                 return message_reply(refusal.message or "")
             return web.Response(body=self._wire.body(request), content_type="application/json")
 
@@ -105,7 +107,7 @@ class Answers:
             return await self._stream(http, request, wire.chunks, fate)
         await self._whole(request)
         if (refusal := _refusal(request)) is not None:
-            return object_reply(refusal.message or "", "BadRequestError")
+            return json_reply(refusal_object(refusal), refusal.status or 400)
         return web.Response(body=wire.answer(), content_type="application/json")
 
     def _accept(self, ask: Ask) -> Ask:
@@ -171,7 +173,7 @@ async def _send(http: web.Request, response: web.StreamResponse, piece: Piece) -
 def _spoiled_at_once(http: web.Request, request: Request, fate: AnswerFault | None) -> web.Response | None:
     """What happens to a request before the engine has it."""
     if fate == "unavailable":
-        return json_reply(error_object("The request queue is full.", "ServiceUnavailable") | {"code": 503}, 503)
+        return object_reply("The request queue is full.", "ServiceUnavailable", UNAVAILABLE)
     if fate == "reset":
         _break(http)
         return web.Response()

@@ -24,7 +24,7 @@ from raybench.sim.faults import Faults
 from raybench.sim.pool import KvPool
 from raybench.sim.prefill import NEVER, Batch, PrefillQueue
 from raybench.sim.profiles import Profile
-from raybench.sim.request import Finish, Request
+from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.speculation import Acceptance
 from raybench.sim.tally import Gauges, Tally
 from raybench.sim.tokens import TokenRing
@@ -130,6 +130,10 @@ class Engine:
                 "Use a shorter input or enable --allow-auto-truncate."
             )
             self._finish(request, Finish("abort", message, 400), at)
+            return
+        most = self.profile.max_queued_requests
+        if most is not None and len(self.queue.waiting) >= most:
+            self._finish(request, Finish("abort", "The request queue is full.", UNAVAILABLE), at)
             return
         room = self.profile.request_tokens_max - prompt - 1
         request.max_new_tokens = self.faults.output_limit(min(request.max_new_tokens, room))

@@ -10,7 +10,7 @@ import orjson
 
 from raybench.sim.clock import VirtualClock
 from raybench.sim.faults import Faults
-from raybench.sim.request import Finish, Request
+from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.tokens import TokenRing
 
 DONE = b"data: [DONE]\n\n"
@@ -158,6 +158,8 @@ def _finish_reason(finish: Finish | None, output: int) -> bytes:
         return b'{"type":"length","length":%d}' % output
     if finish.kind == "stop":
         return b'{"type":"stop","matched":2}'
+    if finish.status == UNAVAILABLE:  # as SGLang writes it: in another order, and without a type
+        return orjson.dumps({"type": "abort", "status_code": finish.status, "message": finish.message})
     kind = None if finish.status is None else "BadRequestError"
     return orjson.dumps(
         {"type": "abort", "message": finish.message, "status_code": finish.status, "err_type": kind}

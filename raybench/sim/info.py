@@ -146,7 +146,7 @@ def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
         "kv_cache_dtype": profile.kv_cache_dtype,
         "mem_fraction_static": profile.mem_fraction_static,
         "max_running_requests": profile.max_running_requests,
-        "max_queued_requests": None,
+        "max_queued_requests": profile.max_queued_requests,
         "max_total_tokens": None,
         "chunked_prefill_size": profile.chunk_tokens,
         "max_prefill_tokens": 16_384,

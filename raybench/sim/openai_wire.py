@@ -9,7 +9,7 @@ import orjson
 
 from raybench.sim.asking import Ask
 from raybench.sim.faults import Faults
-from raybench.sim.replies import error_object
+from raybench.sim.replies import refusal_object
 from raybench.sim.request import Request
 from raybench.sim.tokens import TokenRing
 
@@ -30,7 +30,7 @@ class OpenAIWire:
         """The events that show output tokens [begin, now); all the closing ones when the request ended."""
         request = self._ask.request
         if request.finish is not None and request.finish.status is not None:
-            return _event({"error": error_object(request.finish.message or "", "BadRequestError")})
+            return _event({"error": refusal_object(request.finish)})
         if self._kind == "completion":
             return self._completion_chunks(request, begin)
         events = []

@@ -9,7 +9,7 @@ All times are virtual seconds.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.scenario.limits import SIM_LIMITS
 from raybench.scenario.sim_block import Sim, SimProfile
@@ -86,6 +86,7 @@ class Profile:
     kv_cache_dtype: str
     memory: Memory
     speculation: Speculation | None = None
+    max_queued_requests: int | None = None
 
     def prefill_s(self, tokens: int, after: int) -> float:
         """Stage time of a chunk of `tokens` that follows `after` tokens of the same prompt."""
@@ -120,7 +121,8 @@ def make_profile(sim: Sim) -> Profile:
     assert running is not None
     assert pool is not None
     assert page is not None
-    return _MAKERS[sim.profile](running, pool - pool % page, limits.context_tokens, page)
+    made = _MAKERS[sim.profile](running, pool - pool % page, limits.context_tokens, page)
+    return replace(made, max_queued_requests=sim.max_queued_requests)
 
 
 def _small(running: int, pool: int, context: int, page: int) -> Profile:

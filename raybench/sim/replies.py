@@ -5,6 +5,8 @@ from __future__ import annotations
 import orjson
 from aiohttp import web
 
+from raybench.sim.request import UNAVAILABLE, Finish
+
 
 def json_reply(value: object, status: int = 200) -> web.Response:
     """JSON without spaces, as SGLang writes it."""
@@ -16,11 +18,17 @@ def message_reply(message: str) -> web.Response:
     return json_reply({"error": {"message": message}}, 400)
 
 
-def error_object(message: str, kind: str) -> dict[str, object]:
-    """The error of the OpenAI routes, and of every route for a body that cannot be read."""
-    return {"object": "error", "message": message, "type": kind, "param": None, "code": 400}
+def error_object(message: str, kind: str, code: int = 400) -> dict[str, object]:
+    """The error of the OpenAI routes, of every route for a body that cannot be read, and for a full queue."""
+    return {"object": "error", "message": message, "type": kind, "param": None, "code": code}
 
 
-def object_reply(message: str, kind: str) -> web.Response:
-    """The same as an answer: HTTP 400."""
-    return json_reply(error_object(message, kind), 400)
+def object_reply(message: str, kind: str, code: int = 400) -> web.Response:
+    """The same as an answer, with the code as its status."""
+    return json_reply(error_object(message, kind, code), code)
+
+
+def refusal_object(finish: Finish) -> dict[str, object]:
+    """The error of a request that the scheduler refused."""
+    kind = "ServiceUnavailable" if finish.status == UNAVAILABLE else "BadRequestError"
+    return error_object(finish.message or "", kind, finish.status or 400)

@@ -7,6 +7,9 @@ from typing import Literal
 
 import numpy as np
 
+#: Status of a request that was refused because too many wait.
+UNAVAILABLE = 503
+
 
 @dataclass(frozen=True)
 class Finish:

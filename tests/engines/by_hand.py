@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,17 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
 from raybench.records.schema import REQUESTS
-from raybench.scenario.schema import Corpus, RequestLimits, SyntheticCorpus
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import Corpus, SyntheticCorpus
 
 Row = dict[str, Any]
-#: Gives the running server of an engine.
-Start = Callable[[str], Server]
+
+
+class Start(Protocol):
+    """Gives the running server of an engine, started with these options beside the usual ones."""
+
+    def __call__(self, engine: str, *options: str) -> Server: ...
+
 
 #: Tokens of context that the servers are started with: what does not fit is soon reached.
 CONTEXT = 4096

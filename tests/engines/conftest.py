@@ -1,4 +1,4 @@
-"""Real engines, each started at most once a session."""
+"""Real engines, each started at most once a session with the same options."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ def no_ray_of_the_surroundings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """The running server of an engine."""
-    running: dict[str, Server] = {}
+    """The running server of an engine, one for each set of further options."""
+    running: dict[tuple[str, ...], Server] = {}
     with ExitStack() as stack:
 
-        def start_once(engine: str) -> Server:
+        def start_once(engine: str, *options: str) -> Server:
             if engine in ONLY_IF_PREPARED and not (HOME / engine).is_dir():
                 pytest.skip(f"not prepared: python tools/engines/real_engines.py prepare {engine}")
-            if engine not in running:
+            key = (engine, *options)
+            if key not in running:
                 log_path = tmp_path_factory.mktemp(engine) / "server.log"
-                running[engine] = stack.enter_context(serving(engine, log_path, options=OPTIONS[engine]))
-            return running[engine]
+                running[key] = stack.enter_context(serving(engine, log_path, options=[*OPTIONS[engine], *options]))
+            return running[key]
 
         yield start_once

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from by_hand import CONTEXT, Row, Start, counted_alike, hand, table, until
 
-from raybench.engines.contract import RequestShape
+from raybench.engines.contract import Counters, Facts, Gauges, RequestShape
+from raybench.engines.histogram import Histogram
 from raybench.protocol.answers import check_lengths
 from raybench.protocol.checks import Evidence, ServerView
 from raybench.scenario.plan import Point
@@ -130,6 +132,58 @@ def test_a_closed_connection_leaves_no_ghost(engine: str, start: Start) -> None:
     assert [row["outcome"] for row in rows] == ["cancelled", "cancelled"]
     assert [row["output_tokens"] for row in rows] == [0, 0]
     assert server.tally().since(before).output_tokens < 2 * 3800
+
+
+def test_o_s5_a_full_queue_is_an_error_in_an_answer_with_status_200(start: Start) -> None:
+    """Two run and four wait: of twelve at once six are refused, or up to eight if none had begun to run yet.
+
+    The refused ones are in no counter of tokens.
+    """
+    server = start("sglang", "--max-running-requests", "2", "--max-queued-requests", "4")
+    before = server.tally()
+
+    async def go() -> list[Row]:
+        async with hand(server) as one:
+            return await one.ask(shape("generate", output_tokens=100), seed=700, count=12)
+
+    rows = asyncio.run(go())
+    refused = [row for row in rows if row["outcome"] != "ok"]
+    assert 6 <= len(refused) <= 8
+    for row in refused:
+        assert (row["outcome"], row["error_class"], row["http_status"]) == ("engine_error", "engine_503", 200), row
+        assert "queue is full" in row["error_message"]
+        assert row["output_tokens"] == row["partial_output_tokens"] == 0
+    assert {row["output_tokens"] for row in rows if row["outcome"] == "ok"} == {100}
+    assert counted_alike(server, before, [row for row in rows if row["outcome"] == "ok"])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_facts_counters_and_histograms_are_read(engine: str, start: Start) -> None:
+    server = start(engine)
+
+    async def go() -> tuple[Facts, tuple[Counters, Gauges] | None, Mapping[str, Histogram]]:
+        async with hand(server) as one:
+            await one.ask(shape(), seed=800)
+            await until(one.idle)
+            facts, scraped = await one.engine.facts(one.control), await one.engine.scrape(one.control)
+            return facts, scraped, await one.engine.latencies(one.control)
+
+    facts, scraped, latencies = asyncio.run(go())
+    assert facts.model is not None
+    assert facts.instance is not None
+    assert facts.context_tokens == CONTEXT
+    assert facts.version is not None
+    assert scraped is not None
+    counters, gauges = scraped
+    tally = server.tally()
+    assert (counters.input_tokens, counters.output_tokens) == (tally.input_tokens, tally.output_tokens)
+    assert (counters.requests, counters.cached_tokens) == (tally.requests, tally.cached_tokens)
+    assert (gauges.running_requests, gauges.queued_requests) == (0, 0)
+    kinds = set() if engine == "llamacpp" else {"ttft", "e2e", "tpot", "itl", "queue"}
+    assert set(latencies) == kinds
+    for histogram in latencies.values():
+        assert histogram.count > 0
+        assert histogram.buckets
 
 
 def test_an_aborted_request_is_an_engine_error(start: Start) -> None:

@@ -14,6 +14,7 @@ import ray_product as product
 from by_hand import CONTEXT, Start
 from real_engines import MODEL, ROOT, Server, difference, pointed_at, recorded
 
+from raybench.analysis.agreement import read_agreements
 from raybench.records.rundir import RunDirectory, read_json
 
 pytestmark = pytest.mark.engine
@@ -67,21 +68,40 @@ def test_the_main_job_is_cold_and_its_records_equal_the_servers_counters(
     assert samples.num_rows > 0
     assert samples["error"].null_count == samples.num_rows
     assert samples["output_tokens_total"].null_count == 0
+    for agreement in read_agreements(run):
+        assert {line.judgement for line in agreement.counts} == {"equal"}, agreement.counts
+        for line in agreement.latencies:  # how far apart they are is a timing, and not asserted
+            assert line.engine_n == line.client_n, line
+        told = set() if engine == "llamacpp" else {"ttft", "e2e", "tpot", "itl"}
+        assert {line.name for line in agreement.latencies} == told
+        assert {line.name for line in agreement.paired} == ({"ttft", "e2e"} if engine == "sglang" else set())
+    reconciled = product.run("reconcile", run.path, folder=tmp_path)
+    print(f"{engine}:\n{reconciled.output}")
+    assert "sooner than the engine" not in reconciled.output, reconciled.output
     # Declared are 16k or 32k: what the engine says of itself wins.
     [ready] = product.events(run, "arm_ready")
     assert ready["limits"]["context_tokens"] == CONTEXT
     assert ready["instance"] is not None
 
 
-def test_o_p5_text_that_the_server_still_holds_is_caught_by_all_three_sources(
-    start: Start, tmp_path: Path
+@pytest.mark.parametrize(
+    ("engine", "found_tokens", "requests"),
+    [
+        ("sglang", 255, 12),  # all but the last token of each prompt
+        ("llamacpp", 255, 4),  # a slot holds the last prompt only
+        ("vllm", 128, 12),  # a block, and not the last one
+    ],
+)
+def test_o_p5_text_that_the_server_still_holds_is_caught_by_every_source(
+    engine: str, found_tokens: int, requests: int, start: Start, tmp_path: Path
 ) -> None:
     """O-P3's trap on a real cache: the first run's text stays, the second run's ledger does not know it."""
-    server = start("sglang")
-    workload = {"input_tokens": 256, "output_tokens": 16, "concurrency": [4], "requests": 12}
-    arm = {"log": {"path": str(server.log_path)}}
-    content = one_point("warm", server, workload, arm=arm, guards={"flush": False})
-    scenario = product.write_scenario(tmp_path, content)
+    server = start(engine)
+    workload = {"input_tokens": 256, "output_tokens": 16, "concurrency": [4], "requests": requests}
+    # Only SGLang's log tells of its cache.
+    arm = {"log": {"path": str(server.log_path)}} if engine == "sglang" else {}
+    guards = {"flush": False, "prewarm_requests": 0}
+    scenario = product.write_scenario(tmp_path, one_point("warm", server, workload, arm=arm, guards=guards))
     first = product.run("run", scenario, folder=tmp_path)
     assert first.exit_code == 0, first.output
     shutil.rmtree(tmp_path / "runs")
@@ -92,10 +112,9 @@ def test_o_p5_text_that_the_server_still_holds_is_caught_by_all_three_sources(
     warm, cold = product.events(run, "verdict")
     assert (warm["verdict"], cold["verdict"]) == ("retry", "accept")
     sources = [finding["data"]["source"] for finding in warm["findings"] if finding["code"] == "hit_rate_exceeded"]
-    assert sorted(sources) == ["counters", "log", "requests"]
-    # All but the last token of each prompt was found.
-    assert set(warm["hit_rates"].values()) == {255 / 256}
-    assert max(cold["hit_rates"].values()) <= 0.01
+    assert sorted(sources) == ["counters", *(["log"] if engine == "sglang" else []), "requests"]
+    assert {source: warm["hit_rates"][source] for source in sources} == dict.fromkeys(sources, found_tokens / 256)
+    assert max(cold["hit_rates"][source] for source in sources) <= 0.01
     [point] = product.points(run).values()
     assert (point["verdict"], point["final_attempt"]) == ("accepted", 2)
 

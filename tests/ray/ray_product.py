@@ -6,6 +6,7 @@ codes, output, run directories and the process table.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -17,12 +18,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.request import OpenerDirector, ProxyHandler, build_opener
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from raybench.deploy.process import LaunchedProcess, ReadyLine
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
@@ -75,6 +78,34 @@ def write_scenario(folder: Path, content: Mapping[str, object]) -> Path:
     path = folder / f"{content['name']}.yaml"
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
     return path
+
+
+@contextmanager
+def engine(folder: Path, time_compression: float) -> Iterator[str]:
+    """A simulated engine that is nobody's: its URL."""
+    command = [sys.executable, "-m", "raybench.sim", "--time-compression", str(time_compression)]
+    with LaunchedProcess.start(command, log_path=folder / "engine.log", grace_s=1) as process:
+        yield str(process.wait_ready(ReadyLine(), LIMIT_S)["url"])
+
+
+def arrivals(url: str) -> list[Any]:
+    """Every request that the engine has seen, by its own account."""
+    with opener().open(f"{url}/sim/state", timeout=30) as answer:
+        seen: list[Any] = json.load(answer)["arrivals"]
+    return seen
+
+
+def opener() -> OpenerDirector:
+    """No proxy of the surroundings is meant for an engine on loopback."""
+    return build_opener(ProxyHandler({}))
+
+
+def streams_of(url: str) -> int:
+    """How many requests the engine has in hand, running or queued, by its own metrics."""
+    with opener().open(f"{url}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    names = ("sglang:num_running_reqs", "sglang:num_queue_reqs")
+    return round(sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names)))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def test_a_run_is_submitted_asked_about_and_fetched_by_separate_commands(
 
 def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
     here = {"folder": tmp_path, "env": {"TEST_RAY_TOKEN": cluster.token}}
-    content = product.scenario("stopped", sim={"time_compression": 1}, workloads=[product.SLOW])
+    endless = {**product.SLOW, "output_tokens": 8192, "requests": 64}
+    content = product.scenario("stopped", sim={"time_compression": 1}, workloads=[endless])
     with product.start(
         "submit",
         product.write_scenario(tmp_path, content),
@@ -50,7 +51,7 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, cluster: own_ray.OwnRay
         **here,
     ) as running:
         run = product.wait_for_run(tmp_path / "on-head", running)
-        product.wait_for_load(run, running, "small/slow/c4")
+        product.wait_for_event(run, running, "step", step="counters_before")
         told = product.run("status", run.path.name, **here)
         assert f"{run.path.name}: RUNNING; [0/1] small/slow/c4 attempt 1: load" in told.output
         stopped = product.run("stop", run.path.name, **here)
@@ -61,6 +62,47 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, cluster: own_ray.OwnRay
     assert product.events(run, "run_ended")[-1]["status"] == "interrupted"
     assert f"raybench submit --resume {run.path}" in ended.output
     product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+
+
+def test_a_stopped_run_leaves_no_load_no_process_and_all_that_it_has_committed(
+    tmp_path: Path, cluster: own_ray.OwnRay
+) -> None:
+    """The engine is somebody else's and goes on; Ray gives the driver three seconds."""
+    here = {"folder": tmp_path, "env": {"TEST_RAY_TOKEN": cluster.token}}
+    endless = {**product.SLOW, "output_tokens": 8192, "requests": 64}
+    with product.engine(tmp_path, 3) as url:
+        content = product.scenario("no-load", url=url, workloads=[{"concurrency": [2], "requests": 6}, endless])
+        file = own_ray.cluster_file(tmp_path, cluster, package={"ship": False})
+        scenario = product.write_scenario(tmp_path, content)
+        with product.start("submit", "--cluster", file, scenario, **here) as running:
+            run = product.wait_for_run(tmp_path / "on-head", running)
+            ready = product.wait_for_event(run, running, "fleet_ready")
+            product.wait_for_event(run, running, "step", point_id="small/slow/c4", step="counters_before")
+            product.until(lambda: product.streams_of(url) == 4, "four streams")
+            product.run("stop", run.path.name, **here)
+            product.until(lambda: product.streams_of(url) == 0, "an engine without load", 30)
+            arrived = product.arrivals(url)
+            ended = running.end(60)
+        pids = [one["pid"] for one in (*ready["workers"], ready["target_host"])]
+        product.until(lambda: all(map(product.is_gone, pids)), "the end of all processes of the run", 30)
+        product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+        assert product.arrivals(url) == arrived
+        again = product.run("stop", run.path.name, **here)
+    assert ended.exit_code == 1, ended.output
+    points = product.points(run)
+    assert (points["small/tiny/c2"]["verdict"], points["small/slow/c4"]["verdict"]) == ("accepted", None)
+    assert product.requests(run, point_id="small/tiny/c2", phase="load").num_rows == 6
+    assert (again.exit_code, f"{run.path.name}: STOPPED" in again.output) == (0, True), again.output
+    told = product.run("status", run.path.name, **here)
+    assert f"{run.path.name}: STOPPED" in told.output
+    forgotten = tmp_path / "runs" / ".submissions" / f"{run.path.name}.json"
+    forgotten.write_text(
+        forgotten.read_text().replace(f'"submission_id": "{run.path.name}"', '"submission_id": "x"')
+    )
+    for command in ("status", "logs", "stop"):
+        unknown = product.run(command, run.path.name, **here)
+        assert (unknown.exit_code, "Traceback" in unknown.output) == (3, False), unknown.output
+        assert "nothing of the job x" in unknown.output
 
 
 def test_a_wrong_token_and_a_wrong_address_are_told_apart_from_a_bad_scenario(

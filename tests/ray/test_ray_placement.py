@@ -2,17 +2,12 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import own_ray
 import pytest
 import ray_product as product
-from own_ray import get_json
-
-from raybench.deploy.process import LaunchedProcess, ReadyLine
 
 pytestmark = pytest.mark.ray
 
@@ -34,20 +29,6 @@ assert ray.get(actor.ping.remote())
 """
 
 
-@contextmanager
-def engine(folder: Path, time_compression: float) -> Iterator[str]:
-    """A simulated engine that is nobody's: its URL."""
-    command = [sys.executable, "-m", "raybench.sim", "--time-compression", str(time_compression)]
-    with LaunchedProcess.start(command, log_path=folder / "engine.log", grace_s=1) as process:
-        yield str(process.wait_ready(ReadyLine(), product.LIMIT_S)["url"])
-
-
-def arrivals(url: str) -> list[Any]:
-    """Every request that the engine has seen, by its own account."""
-    seen: list[Any] = get_json(f"{url}/sim/state")["arrivals"]
-    return seen
-
-
 def test_o_r2_a_leftover_actor_under_our_name_is_removed(tmp_path: Path, cluster: own_ray.OwnRay) -> None:
     made = subprocess.run(
         [sys.executable, "-c", LEFTOVER], env={**product.environment(tmp_path), **cluster.inside}, check=False
@@ -63,7 +44,7 @@ def test_o_r2_a_leftover_actor_under_our_name_is_removed(tmp_path: Path, cluster
 def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
     tmp_path: Path, cluster: own_ray.OwnRay
 ) -> None:
-    with engine(tmp_path, 1) as url:
+    with product.engine(tmp_path, 1) as url:
         # a load that outlasts the commands below; the second run, which would wait for its end, gives up soon
         endless = {"name": "endless", "output_tokens": 8192, "concurrency": [4], "requests": 64}
         content = product.scenario("shared", url=url, workloads=[{**endless, "prewarm_requests": 0}])
@@ -77,6 +58,7 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
             assert refused.exit_code == 3, refused.output
             assert run.path.name in refused.output
             assert "--force" in refused.output
+            assert not (tmp_path / "two").exists(), "a refused run leaves no directory behind"
             twice = product.run("run", "--resume", run.path, "--force", folder=tmp_path, env=cluster.inside)
             assert twice.exit_code == 3, twice.output
             assert f"run {run.path.name} is under way" in twice.output
@@ -95,6 +77,27 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
     product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
 
 
+def test_o_r2_of_two_runs_that_begin_in_the_same_instant_one_is_refused(
+    tmp_path: Path, cluster: own_ray.OwnRay
+) -> None:
+    with product.engine(tmp_path, 20) as url:
+        content = product.scenario("twins", url=url, workloads=[{**product.SLOW, "requests": 32}])
+        path = product.write_scenario(tmp_path, content)
+        with (
+            product.start("run", path, "--runs-dir", "one", folder=tmp_path, env=cluster.inside) as first,
+            product.start("run", path, "--runs-dir", "two", folder=tmp_path, env=cluster.inside) as second,
+        ):
+            ended = {"one": first.end(), "two": second.end()}
+    assert sorted(each.exit_code for each in ended.values()) == [0, 3], ended
+    [winner] = [name for name, each in ended.items() if each.exit_code == 0]
+    [loser] = [name for name, each in ended.items() if each.exit_code == 3]
+    run = product.only_run(tmp_path / winner)
+    assert run is not None
+    assert f"run {run.path.name} is loading {url} right now" in ended[loser].output
+    assert not (tmp_path / loser).exists()
+    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -106,13 +109,13 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
 def test_o_r3_a_cluster_that_cannot_carry_the_run_is_refused_before_the_first_request(
     tmp_path: Path, cluster: own_ray.OwnRay, section: dict[str, Any], message: str
 ) -> None:
-    with engine(tmp_path, 50) as url:
-        before = arrivals(url)
+    with product.engine(tmp_path, 50) as url:
+        before = product.arrivals(url)
         path = product.write_scenario(tmp_path, product.scenario("too-few", url=url, **section))
         ended = product.run("run", path, folder=tmp_path, env=cluster.inside)
         assert ended.exit_code == 3, ended.output
         assert message in ended.output
-        assert arrivals(url) == before
+        assert product.arrivals(url) == before
     run = product.only_run(tmp_path / "runs")
     assert run is not None
     assert [line["event"] for line in product.events(run)] == ["run_failed"]

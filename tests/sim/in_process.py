@@ -20,9 +20,11 @@ from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
+from raybench.protocol.clock_checks import COORDINATOR
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading
+from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -128,8 +130,11 @@ class PlainHost:
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         raise AssertionError("the runs here have no GPU monitor")
 
-    async def gpu_reason(self) -> str | None:
-        return None
+    async def gpu_state(self, since_unix_ns: int) -> GpuState:
+        return GpuState()
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        return {COORDINATOR: NO_OFFSET}
 
     async def unwatch_gpus(self) -> None:
         raise AssertionError("the runs here have no GPU monitor")

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+
+import orjson
 
 from raybench.engines.contract import Answer, Decoder, Reply
 
@@ -38,11 +42,11 @@ def capture(engine: str, name: str) -> Capture:
     status = int(head.split(b" ", 2)[1])
     chunked = b"transfer-encoding: chunked" in head.lower()
     strip = _Dechunker().feed if chunked else bytes
-    times = CAPTURES / engine / f"{name}.times"
+    times = _stored(CAPTURES / engine / f"{name}.times")
     reads: list[tuple[float, bytes]] = []
-    if times.exists():
+    if times is not None:
         start, skip = 0, len(raw) - len(framed)
-        for line in times.read_text().splitlines():
+        for line in times.decode().splitlines():
             seconds, size = line.split()
             end = start + int(size)
             reads.append((float(seconds), strip(raw[max(start, skip) : max(end, skip)])))
@@ -54,7 +58,62 @@ def capture(engine: str, name: str) -> Capture:
 
 
 def _read(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else gzip.decompress(path.with_name(path.name + ".gz").read_bytes())
+    data = _stored(path)
+    assert data is not None, f"no such capture: {path}"
+    return data
+
+
+def _stored(path: Path) -> bytes | None:
+    """From a file, plain or gzipped, or from the archive of the rest; None if there is none."""
+    if path.exists():
+        return path.read_bytes()
+    packed = path.with_name(path.name + ".gz")
+    if packed.exists():
+        return gzip.decompress(packed.read_bytes())
+    return _rest().get(path.relative_to(CAPTURES).as_posix())
+
+
+@cache
+def _rest() -> dict[str, bytes]:
+    """Name -> bytes of the captures that no test names."""
+    with tarfile.open(CAPTURES / "rest.tar.xz") as archive:
+        files = {member.name: archive.extractfile(member) for member in archive}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An exchange as the indexes of the captures list it. engine: the folder; request: `GET /path`."""
+
+    engine: str
+    name: str
+    request: str
+
+    @property
+    def path(self) -> str:
+        return self.request.split(" ", 1)[1].split("?")[0]
+
+    @property
+    def method(self) -> str:
+        return self.request.split(" ", 1)[0]
+
+
+@cache
+def everything_recorded() -> tuple[Recorded, ...]:
+    """All exchanges of all folders."""
+    indexes = {name: data for name, data in _rest().items() if name.endswith("/index.json")}
+    return tuple(
+        Recorded(folder.split("/")[0], "/".join([*folder.split("/")[1:], one["name"]]), one["request"])
+        for folder, data in ((name.rpartition("/")[0], data) for name, data in sorted(indexes.items()))
+        for one in orjson.loads(data)
+    )
+
+
+def answers_stored() -> set[tuple[str, str]]:
+    """(engine folder, name) of all answers there are, from their file names alone."""
+    loose = {path.relative_to(CAPTURES).as_posix() for path in CAPTURES.rglob("*.resp*")}
+    names = {name.removesuffix(".gz") for name in (*loose, *_rest()) if ".resp" in name}
+    return {(name.split("/")[0], name.split("/", 1)[1].removesuffix(".resp")) for name in names}
 
 
 class _Dechunker:

@@ -31,12 +31,14 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
+from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
+from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -144,6 +146,9 @@ class FakeEngine:
     async def scrape(self, http: Http) -> tuple[Counters, Gauges] | None:
         self.log.append("counters")
         return Counters(**self.counters), Gauges()
+
+    async def latencies(self, http: Http) -> dict[str, Histogram]:
+        return {}
 
     async def facts(self, http: Http) -> Facts:
         return Facts(
@@ -359,6 +364,12 @@ class FakeHost:
         self.log.append(f"watch {arm_name} {source}")
         return self.reason
 
+    async def gpu_state(self, since_unix_ns: int) -> GpuState:
+        return GpuState(self.reason)
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        return {"coordinator": NO_OFFSET}
+
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         self.log.append(f"watch log {arm_name}")
         return LogReading(reason="there is no log on this stage")
@@ -368,9 +379,6 @@ class FakeHost:
 
     async def unwatch_log(self) -> None:
         self.log.append("unwatch log")
-
-    async def gpu_reason(self) -> str | None:
-        return self.reason
 
     async def unwatch_gpus(self) -> None:
         self.log.append("unwatch")

@@ -10,7 +10,8 @@ from raybench.analysis.alignment import (
     ClockReading,
     align,
     align_monotonic,
-    largest_uncertainty_ns,
+    jump_ns,
+    uncertainty_ns,
     without_steps,
 )
 from raybench.records.clock import ClockAnchor
@@ -64,6 +65,21 @@ def test_a_constant_offset_is_taken_off_exactly(offset_ns: int, elapsed: list[in
     assert align(local, readings).tolist() == [T + passed for passed in elapsed]
 
 
-@pytest.mark.parametrize(("readings", "worst"), [([], None), ([ClockReading(T, 0, 3), ClockReading(T, 0, 9)], 9)])
-def test_the_worst_uncertainty_is_told(readings: list[ClockReading], worst: int | None) -> None:
-    assert largest_uncertainty_ns(readings) == worst
+@pytest.mark.parametrize(
+    ("readings", "known_to"),
+    [
+        ([ClockReading(T, 7, 3)], 3),
+        ([ClockReading(T, 7, 3), ClockReading(T + S, 7, 9)], 9),
+        ([ClockReading(T, 0, 3), ClockReading(T + S, 10, 3)], 8),
+    ],
+    ids=["one reading", "a worse one", "what it moved by is not known either"],
+)
+def test_the_uncertainty_over_a_time_encloses_its_readings(readings: list[ClockReading], known_to: int) -> None:
+    assert uncertainty_ns(readings) == known_to
+
+
+def test_a_jump_is_what_neither_drift_nor_uncertainty_explains() -> None:
+    before = ClockReading(T, 0, MS)
+    assert jump_ns(before, ClockReading(T + 10 * S, 8 * MS, MS)) == 0  # 5 drift + 1 + 2 x 1
+    assert jump_ns(before, ClockReading(T + 10 * S, 9 * MS, MS)) == 9 * MS
+    assert jump_ns(before, ClockReading(T + 10 * S, -9 * MS, MS)) == -9 * MS

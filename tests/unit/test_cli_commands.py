@@ -164,7 +164,7 @@ def test_plan_shows_the_first_seed_s_active_limits_and_queueing(cli: Cli) -> Non
 def test_plan_shows_skips_with_their_arithmetic(cli: Cli) -> None:
     code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml")
     assert code == 0
-    assert "context limit: 40960 input + 1 output = 40961 > 32768 tokens" in " ".join(out.split())
+    assert "context limit: 40960 input + 1 output + 2 reserved = 40963 > 32768 tokens" in " ".join(out.split())
     assert "3 points to measure, 1 skipped" in out
 
 

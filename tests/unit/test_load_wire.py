@@ -649,7 +649,27 @@ def test_sent_is_when_the_kernel_has_it_all() -> None:
         slow.wire.resume_writing()
         slow.read(OK + b"Content-Length: 0\r\n\r\n")
         slow.wire.resume_writing()
-        assert (before, slow.response.sent_ns, slow.response.last_ns) == (None, 2, 3)
+        assert (before, slow.response.sent_ns, slow.response.last_ns) == (None, 3, 4)
+
+    play(scene())
+
+
+def test_time_that_passes_inside_the_call_that_sends_does_not_shorten_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The receiver woken by the call may take the core: the answer can be there before the call returns."""
+
+    async def scene() -> None:
+        one = Scene().read(OK + b"Content-Length: 0\r\n\r\n")
+        began = next(one.ticks)
+
+        def write(data: Any) -> None:
+            for _ in range(100):
+                next(one.ticks)
+
+        monkeypatch.setattr(one.transport, "write", write)
+        one.request()
+        assert one.response.sent_ns == began + 1
 
     play(scene())
 

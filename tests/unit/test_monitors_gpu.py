@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from raybench.errors import TargetError
 from raybench.monitors.gpu import (
     GpuDevice,
+    GpuGap,
     GpuReading,
     GpuSampler,
     GpuUnavailable,
@@ -229,6 +230,7 @@ def test_a_bug_in_the_sampling_thread_is_not_mistaken_for_no_data(monkeypatch: p
             thread.join(10)
     with pytest.raises(RuntimeError, match="sampling thread died"):
         sampler.drain()
+    assert sampler.status().problem == "the sampling thread died"
     sampler.stop()
 
 
@@ -250,6 +252,46 @@ def test_a_source_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monkey
     release.set()
     assert source.closed == 0
     assert "a sample did not end within 0.01 s" in sampler.status().warnings
+
+
+def test_o_g1_a_sampler_that_goes_on_for_a_dead_one_marks_the_first_row_of_each_device() -> None:
+    clock = FakeClock()
+    sampler = GpuSampler(
+        ScriptedSource(BOTH, BOTH), clock, "gpu-host", 0.5, opening_note="the monitor was replaced: it died"
+    )
+    sampler.open()
+    sampler.sample_once()
+    clock.now_ns += S // 2
+    sampler.sample_once()
+    assert [row["gap"] for row in sampler.drain()] == [True, True, False, False]
+    assert sampler.status().holes == (GpuGap(1_700_000_010 * S, "the monitor was replaced: it died"),)
+    assert sampler.status().gaps == 2
+
+
+def test_every_hole_is_remembered_once_with_the_time_of_its_end() -> None:
+    clock = FakeClock()
+    sampler = sampler_of(ScriptedSource(BOTH, BOTH), clock)
+    sampler.sample_once()
+    clock.now_ns += 2 * S
+    sampler.sample_once()
+    assert sampler.status().holes == (GpuGap(1_700_000_012 * S, "no sample for 2.000 s"),)
+
+
+def test_a_sample_that_takes_too_long_is_told_while_it_hangs() -> None:
+    clock = FakeClock()
+    told: list[str | None] = []
+
+    class Slow(ScriptedSource):
+        def sample(self) -> Iterable[GpuReading]:
+            for _ in range(2):
+                clock.now_ns += 6 * S
+                told.append(sampler.status().stalled)
+            return BOTH
+
+    sampler = sampler_of(Slow(), clock)
+    sampler.sample_once()
+    assert told == [None, "a sample has been under way for more than 10 s"]
+    assert sampler.status().stalled is None
 
 
 @given(started=st.integers(0, 10**18), interval=st.integers(1, 10**11), elapsed=st.integers(0, 10**15))

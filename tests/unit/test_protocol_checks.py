@@ -24,6 +24,7 @@ from request_rows import ns
 
 from raybench.engines.contract import Counters
 from raybench.protocol.checks import Evidence, ServerView
+from raybench.protocol.gpu_checks import GpuState
 from raybench.scenario.schema import Guards
 
 
@@ -354,20 +355,6 @@ def test_records_without_a_time_of_sending_prove_no_concurrency() -> None:
     assert found["concurrency_not_verified"].severity == "void"
 
 
-# GPU data and clocks
-
-
-@pytest.mark.parametrize(("required", "severity"), [(False, "warning"), (True, "void")])
-def test_o_g1_missing_gpu_data_is_said_and_void_where_it_is_required(required: bool, severity: str) -> None:
-    found = only(evidence(gpu_reason="no NVML library", gpu_required=required), "gpu_data_missing")
-    assert (found.severity, found.message) == (severity, "GPU data: not available (no NVML library)")
-
-
-def test_o_r5_clocks_that_are_not_known_well_enough_are_a_warning() -> None:
-    assert only(evidence(clock_uncertainty_ms=50.1), "clock_uncertain").severity == "warning"
-    assert findings(evidence(clock_uncertainty_ms=50.0)) == {}
-
-
 # Retry or void
 
 
@@ -377,7 +364,7 @@ def test_o_r5_clocks_that_are_not_known_well_enough_are_a_warning() -> None:
         (lambda e: e, "retry"),
         (lambda e: replace(e, lost_workers={"w0": "gone"}), "void"),
         (lambda e: replace(e, torn_parts=("w0.arrows",)), "void"),
-        (lambda e: replace(e, gpu_reason="gone"), "retry"),
+        (lambda e: replace(e, gpu=GpuState("gone")), "retry"),
         (lambda e: replace(e, after=ServerView("pid-2", after())), "void"),
     ],
     ids=["only warm", "and a lost worker", "and a torn part", "and a warning", "and a restart"],

@@ -128,6 +128,16 @@ def test_o_p1_a_flush_that_fails_ends_with_the_exit_code_of_the_target(on_stage:
     assert "load" not in stage.engine.log, "the point was not measured"
 
 
+def test_a_failed_step_ends_with_the_exit_code_of_the_target_also_when_the_run_goes_on(
+    on_stage: type[Stage],
+) -> None:
+    refusal = Reply(400, b"Flush cache failed: running requests")
+    guards = "on_void: next, prewarm_requests: 0, flush_timeout_s: 1.0, flush_retry_s: 0.5"
+    stage = on_stage(scenario(TWO, guards=guards), FakeEngine(flush_replies=[refusal] * 3))
+    outcome = play(stage)
+    assert (outcome.status, outcome.accepted, outcome.void, outcome.exit_code) == ("complete", 1, 1, 4)
+
+
 def test_o_p1_a_flush_that_is_refused_twice_is_asked_again(on_stage: type[Stage]) -> None:
     refusal = Reply(400, b"busy")
     stage = on_stage(scenario(), FakeEngine(flush_replies=[refusal, refusal]))
@@ -143,7 +153,7 @@ def test_a_point_that_the_engine_cannot_hold_is_skipped_with_the_arithmetic(on_s
     assert (outcome.status, outcome.accepted, outcome.skipped, outcome.exit_code) == ("complete", 1, 1, 0)
     skipped = stage.events("point_committed")[-1]
     assert (skipped["point_id"], skipped["attempt"], skipped["verdict"]) == ("arm/long/c1", None, "skipped")
-    assert skipped["reasons"] == ["context limit: 4096 input + 1 output = 4097 > 1000 tokens"]
+    assert skipped["reasons"] == ["context limit: 4096 input + 1 output + 2 reserved = 4099 > 1000 tokens"]
     assert [point["skip_reason"] is None for point in stage.run.read_manifest()["points"]] == [True, False]
 
 

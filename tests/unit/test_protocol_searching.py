@@ -208,7 +208,7 @@ def test_a_target_that_cannot_hold_the_minimum_is_a_skipped_point_and_a_result(o
     assert stage.commits() == [("arm/load/c1", None, "skipped")]
     assert result(stage) == {"status": "skipped", "level": None, "passes": None, "fails": None}
     (entry,) = entries(stage)
-    assert entry["notes"] == ["context limit: 64 input + 4 output = 68 > 60 tokens"]
+    assert entry["notes"] == ["context limit: 64 input + 4 output + 2 reserved = 70 > 60 tokens"]
     assert entry["probes"] == []
 
 

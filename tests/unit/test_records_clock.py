@@ -139,11 +139,6 @@ def test_the_coordinators_own_stamps_are_left_alone() -> None:
     assert NO_OFFSET.to_coordinator_ns(42) == 42
 
 
-def test_a_monotonic_stamp_of_an_agreed_wall_time_is_the_anchors_inverse() -> None:
-    anchor = ClockAnchor("h", None, unix_ns=1000 * S, monotonic_ns=7 * S)
-    assert anchor.to_monotonic_ns(anchor.to_unix_ns(9 * S)) == 9 * S
-
-
 def test_an_anchored_clock_does_not_step_with_the_wall_clock() -> None:
     host = Host(boot_ns=3 * S, wall_error_ns=0)
     clock = AnchoredClock(host, host="client-1")
@@ -161,3 +156,15 @@ def test_two_processes_of_one_boot_know_their_offset_exactly() -> None:
     assert same_boot_offset(later, own) == ClockOffset(-1 * S, 0)
     for stranger in ("boot-2", None):
         assert same_boot_offset(ClockAnchor("h", stranger, 104 * S, 15 * S), own) is None
+
+
+def test_o_r5_a_ping_tells_by_how_much_the_wall_clock_was_set_since_the_anchor() -> None:
+    host = Host(boot_ns=3 * S, wall_error_ns=0)
+    clock = AnchoredClock(host, host="client-1")
+    assert clock.reading().wall_ahead_ns == 0
+    host.true_ns += 2 * S
+    host.wall_error_ns -= 1 * S
+    sample = clock.reading()
+    assert sample.wall_ahead_ns == -1 * S
+    assert sample.anchor.unix_ns == clock.unix_ns(), "the anchored clock knows nothing of it"
+    assert sample.anchor.host == "client-1"

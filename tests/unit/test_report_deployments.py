@@ -1,10 +1,13 @@
 """The report's section on deployments, from what a run has kept."""
 
+from pathlib import Path
 from typing import Any
 
-from raybench.report.deployments import command_lines, ledger_table, process_table
-from raybench.report.source import Source
-from raybench.report.text import ENGLISH
+from raybench.records.rundir import RunDirectory
+from raybench.report.deployments import ledger_table, process_table
+from raybench.report.environment import launch_commands
+from raybench.report.source import ArmFacts, Run, Source
+from raybench.report.text_en import ENGLISH
 
 RECORD: dict[str, Any] = {
     "argv": ["serve", "--model", "my model", "--api-key", "<redacted>"],
@@ -29,8 +32,14 @@ KEPT = {
 }
 
 
+RUN = Run(RunDirectory(Path("run")), {})
+
+
 def source() -> Source:
-    return Source({}, [], processes={"A": [FAILED, RECORD], "B": []}, inventories={"A": KEPT, "B": {}})
+    """B says itself how it was launched."""
+    launched = ArmFacts(RUN, settings={"launch": {"argv": ["serve"]}}, processes=[FAILED, RECORD], inventory=KEPT)
+    reached = ArmFacts(RUN, facts={"raw": {"launch_command": "serve b"}})
+    return Source((RUN,), [], {"A": launched, "B": reached})
 
 
 def test_each_process_is_a_row_with_its_times_and_its_end() -> None:
@@ -41,12 +50,14 @@ def test_each_process_is_a_row_with_its_times_and_its_end() -> None:
 
 
 def test_a_process_that_was_killed_with_raybench_has_no_end() -> None:
-    killed = Source({}, [], processes={"A": [RECORD | {"process_s": None, "exit_code": None, "reason": None}]})
+    record = RECORD | {"process_s": None, "exit_code": None, "reason": None}
+    killed = Source((RUN,), [], {"A": ArmFacts(RUN, processes=[record])})
     assert process_table(killed, ENGLISH).rows[0].cells == ("A", "71.9 s", "—", "—")
 
 
 def test_the_last_command_line_of_each_arm_can_be_pasted() -> None:
-    assert command_lines(source()) == ["A: `serve --model 'my model' --api-key '<redacted>'`"]
+    launched = ("A", "serve --model 'my model' --api-key '<redacted>'")
+    assert launch_commands(source()) == [launched, ("B", "serve b")]
 
 
 def test_the_ledger_holds_artifacts_image_working_copy_and_versions() -> None:

@@ -8,7 +8,8 @@ from synthetic_run import SKIP, whole_run
 
 from raybench.analysis.merge import merge
 from raybench.records.rundir import RunDirectory
-from raybench.report.terminal import print_points
+from raybench.report.document import Row, Table
+from raybench.report.terminal import print_blocks, print_points
 
 
 @pytest.fixture(scope="module")
@@ -45,3 +46,13 @@ def test_reasons_and_counts_stand_below_the_tables(run: RunDirectory) -> None:
     text = " ".join(printed(run).split())
     assert f"tp8/512k/c1: skipped: {SKIP}" in text
     assert "5 points: 2 accepted, 1 void, 1 skipped, 1 not measured." in text
+
+
+def test_in_a_narrow_terminal_numbers_fold_and_no_digit_is_lost() -> None:
+    table = Table(("Arm", "TTFT"), [Row(("x", "1,614.16 s"))], right=frozenset({1}))
+    console = Console(file=io.StringIO(), width=13)
+    print_blocks([table], console)
+    assert isinstance(console.file, io.StringIO)
+    told = console.file.getvalue()
+    assert max(map(len, told.splitlines())) <= 13
+    assert "x1,614.16s" in "".join(told.split())

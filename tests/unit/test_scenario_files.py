@@ -88,7 +88,7 @@ def test_the_demonstration_has_a_queueing_point_and_a_structural_skip() -> None:
     points = points_of("demo.yaml")
     assert [p.queueing for p in points if p.skip_reason is None] == [False, True, False]
     assert [p.skip_reason for p in points if p.skip_reason is not None] == [
-        "context limit: 40960 input + 1 output = 40961 > 32768 tokens"
+        "context limit: 40960 input + 1 output + 2 reserved = 40963 > 32768 tokens"
     ]
 
 

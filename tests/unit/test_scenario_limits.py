@@ -85,6 +85,19 @@ def test_one_known_bound_settles_queueing_when_it_is_exceeded() -> None:
     [
         (Limits(context_tokens=100), "queue", 1, None),
         (Limits(context_tokens=99), "queue", 1, "context limit: 90 input + 10 output = 100 > 99 tokens"),
+        (Limits(context_tokens=102, reserved_context_tokens=2), "queue", 1, None),
+        (
+            Limits(context_tokens=101, reserved_context_tokens=2),
+            "queue",
+            1,
+            "context limit: 90 input + 10 output + 2 reserved = 102 > 101 tokens",
+        ),
+        (
+            Limits(kv_pool_tokens=101, reserved_context_tokens=2),
+            "queue",
+            1,
+            "KV pool: one request takes 90 input + 10 output + 2 reserved = 102 > 101 tokens",
+        ),
         (Limits(max_input_tokens=90), "queue", 1, None),
         (Limits(max_input_tokens=89), "queue", 1, "input limit: 90 input > 89 tokens"),
         (Limits(kv_pool_tokens=100), "queue", 1, None),
@@ -117,6 +130,20 @@ def test_a_structural_skip_shows_its_arithmetic(
     assert structural_skip(limits, workload(90, 10, over), concurrency) == reason
 
 
+def test_sglang_is_known_to_keep_two_tokens_of_the_context_unless_the_scenario_says_otherwise() -> None:
+    """Its largest answer is context - 1 - input - 1, and a longer one comes back clipped."""
+    sglang = Arm(url="http://h:1", limits=Limits(context_tokens=100))
+    assert structural_skip(declared_limits(sglang), workload(90, 8), 1) is None
+    assert structural_skip(declared_limits(sglang), workload(90, 9), 1) == (
+        "context limit: 90 input + 9 output + 2 reserved = 101 > 100 tokens"
+    )
+    own = Arm(url="http://h:1", limits=Limits(context_tokens=100, reserved_context_tokens=0))
+    assert structural_skip(declared_limits(own), workload(90, 10), 1) is None
+    vllm = Arm(engine="vllm", url="http://h:1", limits=Limits(context_tokens=100))
+    assert structural_skip(declared_limits(vllm), workload(90, 10), 1) is None
+    assert structural_skip(declared_limits(Arm(sim=Sim())), workload(32_768 - 10, 9), 1) is not None
+
+
 def test_facts_win_over_declarations_and_each_fills_the_other_s_gaps() -> None:
     declared = Limits(max_running_requests=48, context_tokens=1000, reserved_tokens_per_request=5)
     facts = Limits(max_running_requests=32, kv_pool_tokens=9000)
@@ -138,10 +165,11 @@ def test_a_simulated_arm_has_its_profile_s_limits_with_the_scenario_s_changes() 
         context_tokens=32768,
         max_input_tokens=2048,
         page_tokens=16,
+        reserved_context_tokens=2,
     )
     assert sim_limits(Sim(profile="tp2pp4")) == SIM_LIMITS["tp2pp4"]
     real = Arm(url="http://host:30000", limits=Limits(context_tokens=5))
-    assert declared_limits(real) == Limits(context_tokens=5)
+    assert declared_limits(real) == Limits(context_tokens=5, reserved_context_tokens=2)
 
 
 @given(

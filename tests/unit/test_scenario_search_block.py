@@ -116,7 +116,7 @@ def test_a_search_that_the_target_cannot_hold_at_all_is_skipped_with_the_arithme
     (search,) = plan.searches
     assert (search.probes, plan.windows["mine"]) == (0, {})
     assert list(search_lines(search)) == [
-        "skipped chat C=1: context limit: 1000 input + 10 output = 1010 > 1000 tokens"
+        "skipped chat C=1: context limit: 1000 input + 10 output + 2 reserved = 1012 > 1000 tokens"
     ]
 
 

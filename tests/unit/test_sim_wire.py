@@ -120,6 +120,26 @@ def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None
     assert request.finish == Finish("abort", "Aborted")
 
 
+def test_o_s5_a_full_queue_is_refused_as_by_the_real_engine() -> None:
+    """Two run, four wait: the seventh is told so in the only event of a stream that begins with status 200."""
+    engine = make_engine(Sim(max_running_requests=2, max_queued_requests=4))
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    for k in range(2):
+        engine.submit(ask(f"rid-{k}", prompt(k, 100), 50), 0.0)
+    while len(engine.running) < 2:
+        end = engine.next_time
+        assert end is not None
+        engine.advance(end)
+    waiting = [ask(f"rid-{k}", prompt(k, 100), 50) for k in range(2, 7)]
+    for request in waiting:
+        engine.submit(request, engine.now)
+    assert [request.finish is not None for request in waiting] == [False] * 4 + [True]
+    ours = orjson.loads(wire.body(waiting[-1]))
+    real = events(body_of("captures/sglang-0.5.23-cpu/queue-limit/02_queue_4.resp"))[0]
+    assert orjson.dumps(ours["meta_info"]["finish_reason"]) == orjson.dumps(real["meta_info"]["finish_reason"])
+    assert kinds(ours) == kinds(real)
+
+
 def test_reported_times_are_wall_times() -> None:
     engine = make_engine(Sim(profile="tp2pp4"))
     wire = GenerateWire(

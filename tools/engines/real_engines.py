@@ -43,7 +43,7 @@ MODEL = HOME / "model"
 #: The same with more layers, for comparisons of artifacts.
 DEEP_MODEL = MODEL / "deep"
 RAYBENCH = Path(sys.executable).with_name("raybench")
-START_LIMIT_S = 180.0
+START_LIMIT_S = 300.0
 ANSWER_LIMIT_S = 10.0
 #: Installed without bytecode: where the surroundings forbid to write it, each start would compile all of it.
 WRITE_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}

@@ -1,0 +1,334 @@
+"""What the records say beside what the engine says of itself: counts, latencies, request by request. Pure but
+for reading the merged tables; it needs neither the server nor Ray.
+
+Two books kept by two programs: the client's records, and the engine's counters and histograms before and after
+the load (in the journal) and what it told with each answer. A difference is equal to nothing, within what lies
+between the two clocks, explained by something that is known, or flagged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raybench.analysis.history import Attempt, read_history
+from raybench.analysis.metrics import sample, succeeded
+from raybench.analysis.stats import mean, nearest_rank
+from raybench.engines.histogram import Histogram
+from raybench.errors import RunDirectoryError
+from raybench.records.journal import read_journal
+from raybench.records.rundir import RunDirectory
+
+#: Above, and up to: None = without end.
+Bounds = tuple[float, float | None]
+Judgement = Literal["equal", "agrees", "explained", "flagged"]
+
+#: Between the engine's clock and ours lie its HTTP server, the network and our reading: so much, in ms or as a
+#: share of the engine's value, whichever is more, is no news.
+BETWEEN_MS, BETWEEN_SHARE = 20.0, 0.05
+#: We cannot see an answer before the engine does: what is sooner by more than this is a fault of a clock.
+SOONER_MS = 1.0
+
+_COLUMNS = [
+    *("point_id", "phase", "final", "outcome", "tries", "ttft_ms", "tpot_ms", "e2e_ms"),
+    *("first_token_ns", "last_token_ns", "input_tokens", "input_tokens_asked", "output_tokens"),
+    *("output_tokens_asked", "cached_tokens", "engine_queue_s", "engine_ttft_s", "engine_e2e_s"),
+]
+
+
+@dataclass(frozen=True)
+class CountLine:
+    """One counter: over the load by the engine, and the sum of the records."""
+
+    name: str
+    engine: float
+    client: float
+    judgement: Judgement
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class LatencyLine:
+    """One latency in ms, the engine's histogram beside the records.
+
+    n: observations in each. p50 / p99: the client's nearest rank, and the engine's bucket that holds its own.
+    """
+
+    name: str
+    engine_n: float
+    client_n: int
+    engine_mean_ms: float
+    client_mean_ms: float
+    client_p50_ms: float | None = None
+    client_p99_ms: float | None = None
+    engine_p50_ms: Bounds | None = None
+    engine_p99_ms: Bounds | None = None
+    judgement: Judgement = "agrees"
+    why: str = ""
+
+    @property
+    def difference_ms(self) -> float:
+        return self.client_mean_ms - self.engine_mean_ms
+
+
+@dataclass(frozen=True)
+class PairedLine:
+    """Client minus engine, request by request, in ms."""
+
+    name: str
+    n: int
+    p50_ms: float
+    p99_ms: float
+    min_ms: float
+    max_ms: float
+    judgement: Judgement
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of the final attempt of one point. queue_p50_ms: waiting inside the engine, as it told with each answer."""
+
+    point_id: str
+    requests: int
+    failed: int
+    counts: tuple[CountLine, ...]
+    latencies: tuple[LatencyLine, ...]
+    paired: tuple[PairedLine, ...]
+    queue_p50_ms: float | None
+
+    @property
+    def lines(self) -> tuple[CountLine | LatencyLine | PairedLine, ...]:
+        return (*self.counts, *self.latencies, *self.paired)
+
+    @property
+    def flagged(self) -> list[CountLine | LatencyLine | PairedLine]:
+        return [line for line in self.lines if line.judgement == "flagged"]
+
+
+def read_agreements(run: RunDirectory) -> list[Agreement]:
+    """All points that left records, in the order of the file. Raises RunDirectoryError if it is not merged."""
+    if not run.requests_parquet.is_file():
+        raise RunDirectoryError(
+            f"{run.path}: has no {run.requests_parquet.name}; make it with: raybench merge {run.path}"
+        )
+    rows = pq.read_table(run.requests_parquet, columns=_COLUMNS, memory_map=False)
+    rows = rows.filter(pc.and_(rows["final"], pc.equal(rows["phase"], "load")))
+    history = read_history(read_journal(run.journal))
+    health = None
+    if run.worker_parquet.is_file():
+        health = pq.read_table(run.worker_parquet, columns=["point_id", "attempt", "loop_lag_ms_max"])
+    agreements = []
+    for point_id in pc.unique(rows["point_id"]).to_pylist():
+        attempt = history.point(point_id).final
+        if attempt is not None:
+            own = rows.filter(pc.equal(rows["point_id"], point_id))
+            agreements.append(agreement(point_id, own, attempt, _lag_ms(health, point_id, attempt.attempt)))
+    return agreements
+
+
+def agreement(point_id: str, rows: pa.Table, attempt: Attempt, lag_ms: float | None) -> Agreement:
+    """rows: the load of the final attempt as in requests.parquet. lag_ms: the latest that a worker's loop was."""
+    ok = rows.filter(succeeded(rows))
+    return Agreement(
+        point_id=point_id,
+        requests=rows.num_rows,
+        failed=rows.num_rows - ok.num_rows,
+        counts=tuple(_counts(rows, ok, attempt)),
+        latencies=tuple(_latencies(ok, rows.num_rows - ok.num_rows, attempt, lag_ms)),
+        paired=tuple(_paired(ok, lag_ms)),
+        queue_p50_ms=_median_ms(ok["engine_queue_s"]),
+    )
+
+
+def _lag_ms(health: pa.Table | None, point_id: str, attempt: int) -> float | None:
+    """None when nobody wrote down how late the workers were."""
+    if health is None:
+        return None
+    own = pc.and_(pc.equal(health["point_id"], point_id), pc.equal(health["attempt"], attempt))
+    value: float | None = pc.max(health.filter(own)["loop_lag_ms_max"]).as_py()
+    return value
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+def _counts(rows: pa.Table, ok: pa.Table, attempt: Attempt) -> Iterator[CountLine]:
+    """What failed may be in the engine's counters with all of it, a part of it, or not at all."""
+    sums: dict[str, tuple[float | None, float]] = {
+        "requests": (ok.num_rows, _sum(rows["tries"])),
+        "input_tokens": (_known_sum(ok["input_tokens"]), _sum_of_tries(rows, "input_tokens_asked")),
+        "output_tokens": (_known_sum(ok["output_tokens"]), _sum_of_tries(rows, "output_tokens_asked")),
+        "cached_tokens": (_known_sum(ok["cached_tokens"]), _sum_of_tries(rows, "input_tokens_asked")),
+    }
+    for name, (client, most) in sums.items():
+        engine = _moved(attempt.counters_before, attempt.counters_after, name)
+        if engine is None or client is None:
+            continue
+        if engine == client:
+            yield CountLine(name, engine, client, "equal")
+        elif ok.num_rows < rows.num_rows and client < engine <= most:
+            failed = rows.num_rows - ok.num_rows
+            yield CountLine(name, engine, client, "explained", f"the engine counted some of {failed} that failed")
+        else:
+            side = "more" if engine > client else "less"
+            yield CountLine(
+                name, engine, client, "flagged", f"{abs(engine - client):,.0f} {side} than the records"
+            )
+
+
+def _moved(before: Mapping[str, float | None], after: Mapping[str, float | None], name: str) -> float | None:
+    first, last = before.get(name), after.get(name)
+    return None if first is None or last is None else last - first
+
+
+def _known_sum(column: pa.ChunkedArray) -> float | None:
+    """None when one is not known: a sum never takes unknown for zero."""
+    return None if column.null_count else _sum(column)
+
+
+def _sum(column: pa.ChunkedArray) -> float:
+    return float(pc.sum(column).as_py() or 0)
+
+
+def _sum_of_tries(rows: pa.Table, column: str) -> float:
+    return _sum(pc.multiply(rows[column], rows["tries"]))
+
+
+# -- latencies -------------------------------------------------------------------------------------
+
+
+def _latencies(ok: pa.Table, failed: int, attempt: Attempt, lag_ms: float | None) -> Iterator[LatencyLine]:
+    """A latency of requests has a distribution to compare; the gap between tokens only its mean."""
+    for name, column in (("ttft", "ttft_ms"), ("e2e", "e2e_ms"), ("tpot", "tpot_ms")):
+        values, engine = sample(ok[column]), _histogram(attempt, name)
+        ours = mean(values)
+        if engine is None or engine.mean_s is None or ours is None:
+            continue
+        line = LatencyLine(
+            name,
+            engine.count,
+            len(values),
+            engine.mean_s * 1000,
+            ours,
+            client_p50_ms=nearest_rank(values, 50),
+            client_p99_ms=nearest_rank(values, 99),
+            engine_p50_ms=_ms(engine.bounds_s(50)),
+            engine_p99_ms=_ms(engine.bounds_s(99)),
+        )
+        yield _judged(line, failed, lag_ms)
+    engine, gaps = _histogram(attempt, "itl"), _gaps(ok)
+    if engine is not None and engine.mean_s is not None and gaps is not None:
+        n, gap_ms = gaps
+        yield _judged(LatencyLine("itl", engine.count, n, engine.mean_s * 1000, gap_ms), failed, lag_ms)
+
+
+def _gaps(ok: pa.Table) -> tuple[int, float] | None:
+    """(how many gaps between tokens there were, their mean in ms) over all requests; None if any is not known."""
+    gaps = pc.subtract(ok["output_tokens"], 1)
+    spans = pc.subtract(ok["last_token_ns"], ok["first_token_ns"])
+    if gaps.null_count or spans.null_count or not _sum(gaps):
+        return None
+    return int(_sum(gaps)), _sum(spans) / 1e6 / _sum(gaps)
+
+
+def _histogram(attempt: Attempt, name: str) -> Histogram | None:
+    after = attempt.latencies_after.get(name)
+    if after is None:
+        return None
+    before = attempt.latencies_before.get(name)
+    return Histogram.of_record(after).since(None if before is None else Histogram.of_record(before))
+
+
+def _judged(line: LatencyLine, failed: int, lag_ms: float | None) -> LatencyLine:
+    if line.engine_n != line.client_n:
+        why = f"{line.engine_n:,.0f} observations, {line.client_n:,} records"
+        if failed and line.engine_n > line.client_n:
+            return replace(line, judgement="explained", why=f"{why}: {failed} failed")
+        return replace(line, judgement="flagged", why=why)
+    judgement, why = _of_means(line, lag_ms)
+    if judgement == "agrees":
+        judgement, why = _of_percentiles(line, lag_ms)
+    return replace(line, judgement=judgement, why=why)
+
+
+def _of_means(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
+    limit = between_ms(line.engine_mean_ms)
+    if line.name in ("ttft", "e2e"):
+        return _beyond(line.difference_ms, line.difference_ms, limit, lag_ms)
+    if abs(line.difference_ms) > limit:
+        return "flagged", f"more than {limit:.1f} ms apart"
+    return "agrees", ""
+
+
+def _of_percentiles(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
+    pairs = ((50, line.client_p50_ms, line.engine_p50_ms), (99, line.client_p99_ms, line.engine_p99_ms))
+    for percent, value, bounds in pairs:
+        if value is None or bounds is None or (outside_ms := _outside_ms(value, bounds)) == 0:
+            continue
+        why = f"P{percent} lies {outside_ms:.1f} ms outside the engine's bucket"
+        if lag_ms is not None and outside_ms <= lag_ms:
+            return "explained", f"{why}; the client was up to {lag_ms:.0f} ms late"
+        return "flagged", why
+    return "agrees", ""
+
+
+def between_ms(engine_ms: float) -> float:
+    """How much later than the engine we may see something that it saw at `engine_ms`."""
+    return max(BETWEEN_MS, BETWEEN_SHARE * engine_ms)
+
+
+def _outside_ms(value_ms: float, bounds_ms: Bounds) -> float:
+    """How far the client's percentile is from where the engine's own would let us see it; 0 inside."""
+    above, up_to = bounds_ms
+    if value_ms < above - SOONER_MS:
+        return above - value_ms
+    if up_to is None or value_ms <= up_to + between_ms(up_to):
+        return 0.0
+    return value_ms - up_to
+
+
+def _beyond(least_ms: float, typical_ms: float, limit_ms: float, lag_ms: float | None) -> tuple[Judgement, str]:
+    """least, typical: client minus engine."""
+    if least_ms < -SOONER_MS and lag_ms is not None and -least_ms <= lag_ms:
+        return "explained", f"the client's stamps were up to {lag_ms:.0f} ms late"
+    if least_ms < -SOONER_MS:
+        return "flagged", f"seen {-least_ms:.1f} ms sooner than the engine: a clock or a stamp is wrong"
+    if typical_ms <= limit_ms:
+        return "agrees", ""
+    if lag_ms is not None and typical_ms <= lag_ms:
+        return "explained", f"the client read up to {lag_ms:.0f} ms late"
+    return "flagged", f"{typical_ms:.1f} ms later than the engine, of which {limit_ms:.1f} ms are no news"
+
+
+def _ms(bounds_s: Bounds | None) -> Bounds | None:
+    if bounds_s is None:
+        return None
+    above, up_to = bounds_s
+    return above * 1000, None if up_to is None else up_to * 1000
+
+
+# -- request by request ----------------------------------------------------------------------------
+
+
+def _paired(ok: pa.Table, lag_ms: float | None) -> Iterator[PairedLine]:
+    for name, ours, theirs in (("ttft", "ttft_ms", "engine_ttft_s"), ("e2e", "e2e_ms", "engine_e2e_s")):
+        engine_ms = pc.multiply(ok[theirs], 1000.0)
+        differences = sample(pc.subtract(ok[ours], engine_ms))
+        p50, p99 = nearest_rank(differences, 50), nearest_rank(differences, 99)
+        if p50 is None or p99 is None:
+            continue
+        least = float(differences.min())
+        limit = between_ms(mean(sample(engine_ms)) or 0.0)
+        judgement, why = _beyond(least, p50, limit, lag_ms)
+        yield PairedLine(name, differences.size, p50, p99, least, float(differences.max()), judgement, why)
+
+
+def _median_ms(seconds: pa.ChunkedArray) -> float | None:
+    median = nearest_rank(sample(seconds), 50)
+    return None if median is None else median * 1000

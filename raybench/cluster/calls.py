@@ -1,0 +1,92 @@
+"""Making actors and calling them within limits: the only place where Ray actors come into being.
+
+No actor is detached, and none is restarted by Ray: a worker that comes back empty would send its load a
+second time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from raybench.cluster.layout import Node
+from raybench.errors import ClusterError, RaybenchError
+from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample, estimate_offset, same_boot_offset
+
+T = TypeVar("T")
+
+#: Round trips of one offset measurement; the shortest counts.
+PINGS = 7
+
+
+def live_nodes() -> list[Node]:
+    """The cluster's nodes as Ray lists them now."""
+    return [
+        Node(
+            node_id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            hostname=node["NodeManagerHostname"],
+            resources=node["Resources"],
+            labels=node.get("Labels") or {},
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def own_node() -> Node:
+    """The node of the calling process."""
+    own = ray.get_runtime_context().get_node_id()
+    return next(node for node in live_nodes() if node.node_id == own)
+
+
+def pinned(cls: type, node: Node, **options: object) -> Any:
+    """An actor class bound to one node, taking no CPU from Ray's books; never restarted, never retried."""
+    strategy = NodeAffinitySchedulingStrategy(node_id=node.node_id, soft=False)
+    settings = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "scheduling_strategy": strategy}
+    return ray.remote(cls).options(**settings, **options)
+
+
+async def within(call: Awaitable[T], timeout_s: float, what: str) -> T:
+    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone."""
+    try:
+        return await asyncio.wait_for(call, timeout_s)
+    except TimeoutError:
+        raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
+    except RayActorError as error:
+        raise ClusterError(f"{what}: {error}") from error
+
+
+async def told(call: Awaitable[T], what: str) -> T:
+    """The result of a remote call whose own waits have limits. What raybench explains comes as it was raised.
+
+    Raises ClusterError when the actor is gone.
+    """
+    try:
+        return await call
+    except RayTaskError as error:
+        if isinstance(error.cause, RaybenchError):
+            raise error.cause from None
+        raise
+    except RayActorError as error:
+        raise ClusterError(f"{what}: {error}") from error
+
+
+async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
+    """An actor's anchored clock against ours: exact on the same host, by pings elsewhere."""
+    pings: list[tuple[int, int, int]] = []
+    for _ in range(PINGS):
+        begin = clock.unix_ns()
+        sample: ClockSample = await actor.clock_reading.remote()
+        end = clock.unix_ns()
+        exact = same_boot_offset(sample.anchor, clock.anchor)
+        if exact is not None:
+            return replace(exact, wall_ahead_ns=sample.wall_ahead_ns)
+        pings.append((begin, sample.anchor.unix_ns, end))
+    return replace(estimate_offset(pings), wall_ahead_ns=sample.wall_ahead_ns)

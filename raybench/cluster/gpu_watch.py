@@ -1,0 +1,183 @@
+"""The GPU monitor of one arm as the coordinator keeps it: an actor that is replaced when it dies or hangs.
+
+Runs in the coordinator's actor. A replacement goes on in a new part whose first rows are marked as a gap, and
+every attempt that the gap touches is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from raybench.cluster.actors import GpuMonitorActor
+from raybench.cluster.calls import measure_offset, pinned, within
+from raybench.cluster.layout import Node
+from raybench.errors import ClusterError
+from raybench.monitors.gpu import GpuStatus
+from raybench.protocol.gpu_checks import GpuState
+from raybench.records.clock import AnchoredClock, ClockOffset
+from raybench.records.rundir import RunDirectory
+
+#: How often the monitor is looked at, and how long it may take to answer.
+LOOK_S = 1.0
+ANSWER_S = 10.0
+#: How long a monitor may take to be up and to find its devices.
+START_S = 60.0
+#: One that dies again and again would disturb the host that it watches; then it is left alone.
+REPLACEMENTS_MAX = 5
+#: Pause before the first replacement; it doubles with each.
+REPLACEMENT_PAUSE_S = 1.0
+
+WHAT = "the GPU monitor"
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """source: nvml | sim; url: of the simulated engine, for the latter."""
+
+    source: str
+    url: str
+    interval_s: float
+
+
+@dataclass(frozen=True)
+class _Monitor:
+    """One monitor's actor; its clock is journalled under `clock`, which its part names too."""
+
+    actor: Any
+    part: str
+    clock: str
+
+
+class GpuWatch:
+    """`start`, ask as often as one likes, `stop`. All stamps are on the coordinator's clock."""
+
+    def __init__(
+        self, node: Node, coordinator: Any, run: RunDirectory, clock: AnchoredClock, settings: GpuSettings
+    ) -> None:
+        self._node = node
+        self._coordinator = coordinator
+        self._run = run
+        self._clock = clock
+        self._settings = settings
+        self._monitor: _Monitor | None = None
+        self._offset = ClockOffset(0, 0)
+        self._reason: str | None = "the monitor was not started"
+        self._gaps: list[tuple[int, str]] = []  # (when it ended, text) of monitors that are gone
+        self._keeper: asyncio.Task[None] | None = None
+        self._ending = False
+
+    async def start(self) -> GpuStatus:
+        """What was found. Raises ClusterError when no monitor comes up."""
+        status = await self._begin(None)
+        if status.available:
+            self._keeper = asyncio.ensure_future(self._keep())
+        return status
+
+    async def state(self, since_unix_ns: int) -> GpuState:
+        """What is missing now, and was since then. All samples until now have come in when this returns."""
+        if self._reason is not None:
+            return GpuState(self._reason, self._gaps_since(since_unix_ns))
+        try:
+            status = await self._look()
+        except (ClusterError, RayError) as error:
+            return GpuState(_first_line(error), self._gaps_since(since_unix_ns))
+        return GpuState(status.problem, (*self._gaps_since(since_unix_ns), *self._holes(status, since_unix_ns)))
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        """The monitor's clock against ours, measured now; nothing when it does not answer."""
+        monitor = self._monitor
+        if monitor is None:
+            return {}
+        try:
+            return {monitor.clock: await within(measure_offset(monitor.actor, self._clock), ANSWER_S, WHAT)}
+        except ClusterError:
+            return {}
+
+    async def stop(self) -> None:
+        """End the monitor and close its part. One that is gone by now has nothing left to end."""
+        self._ending = True
+        if self._keeper is not None:
+            # A cancellation that meets an answer of Ray's is lost in between; then the flag ends the keeper.
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper}, timeout=LOOK_S + ANSWER_S)
+        if self._monitor is not None:
+            with suppress(ClusterError, RayError):
+                await within(self._monitor.actor.stop.remote(), ANSWER_S, WHAT)
+            await self._discard()
+
+    async def _begin(self, note: str | None) -> GpuStatus:
+        """A new monitor with a part of its own. Raises ClusterError, RayError."""
+        actor = pinned(GpuMonitorActor, self._node).remote(self._coordinator)
+        path = self._run.gpu_part(self._node.hostname, self._run.next_session())
+        part = self._run.relative(path)
+        self._monitor = _Monitor(actor, part, f"gpu/{path.stem}")
+        self._offset = await within(measure_offset(actor, self._clock), START_S, WHAT)
+        labels = {"clock": self._monitor.clock, **self._offset.to_metadata()}
+        settings = (self._settings.source, self._settings.url, self._settings.interval_s)
+        status: GpuStatus = await within(actor.start.remote(part, labels, *settings, note), START_S, WHAT)
+        self._reason = status.reason
+        return status
+
+    async def _look(self) -> GpuStatus:
+        assert self._monitor is not None, "without a monitor there is a reason"
+        status: GpuStatus = await within(self._monitor.actor.status.remote(), ANSWER_S, WHAT)
+        return status
+
+    async def _keep(self) -> None:
+        """Look at the monitor again and again; replace it when it is gone or can give nothing more."""
+        for replacement in range(1, REPLACEMENTS_MAX + 2):
+            why, holes = await self._until_it_fails()
+            if self._ending:
+                return
+            self._reason = why
+            self._gaps += holes
+            await self._discard()
+            if replacement > REPLACEMENTS_MAX:
+                self._reason = f"{why}; {REPLACEMENTS_MAX} replacements failed too, none follows"
+                return
+            await asyncio.sleep(REPLACEMENT_PAUSE_S * 2 ** (replacement - 1))
+            note = f"the monitor was replaced: {why}"
+            try:
+                await self._begin(note)
+            except (ClusterError, RayError) as error:
+                self._reason = f"{why}; a replacement failed: {_first_line(error)}"
+            self._gaps.append((self._clock.unix_ns(), note))
+
+    async def _until_it_fails(self) -> tuple[str, list[tuple[int, str]]]:
+        """Why the monitor has to be replaced, and the gaps that it has told of before."""
+        holes: list[tuple[int, str]] = []
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self._ending or self._reason is not None:
+                return self._reason or "", holes
+            try:
+                status = await self._look()
+            except (ClusterError, RayError) as error:
+                return _first_line(error), holes
+            holes = [(self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.holes]
+            if status.stalled is not None:
+                return status.stalled, holes
+
+    async def _discard(self) -> None:
+        """What the monitor has sent stays; its part is not closed by an end mark unless it did so itself."""
+        monitor, self._monitor = self._monitor, None
+        if monitor is not None:
+            ray.kill(monitor.actor)
+            await self._coordinator.close_part.remote(monitor.part)
+
+    def _holes(self, status: GpuStatus, since_unix_ns: int) -> tuple[str, ...]:
+        ended = ((self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.holes)
+        return tuple(text for at, text in ended if at >= since_unix_ns)
+
+    def _gaps_since(self, since_unix_ns: int) -> tuple[str, ...]:
+        return tuple(text for at, text in self._gaps if at >= since_unix_ns)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
