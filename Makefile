@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real setup test test-engines test-all lies chaos bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real demo-artifacts setup test test-engines test-all lies chaos bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -14,6 +14,11 @@ demo-preloaded: setup ## the cold check rejects a warm attempt and passes on fre
 
 demo-always-hit: setup ## a server that always reports hits: stops with exit 1 and says why
 	$(BIN)/raybench submit scenarios/demo_always_hit.yaml; test $$? -eq 1
+
+demo-artifacts: setup ## a comparison of artifacts on simulated servers: probed, gated, measured, reported
+	$(BIN)/raybench probe scenarios/artifact_comparison.yaml --arm D-dflash2 \
+		--grid 196608,188416,180224,172032,163840,155648
+	$(BIN)/raybench submit scenarios/artifact_comparison.yaml
 
 demo-real: setup ## the main job on a real SGLang server with a tiny model, on the CPU
 	$(BIN)/python tools/engines/real_engines.py demo

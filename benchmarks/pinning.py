@@ -36,7 +36,8 @@ from raybench.records.clock import NO_OFFSET, AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
-from raybench.scenario.schema import RequestLimits, SyntheticCorpus
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import SyntheticCorpus
 
 POINT, GAP_MS, TOKENS = "bench/pinning/c1", 20, 128
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -40,18 +40,15 @@ RunPath = Annotated[Path, typer.Argument(help="Run directory.", show_default=Fal
 RunName = Annotated[str, typer.Argument(help="Run id, or the path of its run directory.", show_default=False)]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories stand.")]
 ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="Cluster file (YAML) to run on.")]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Rehearse: simulated engines in the place of the deployments.")
+]
+Compression = Annotated[
+    float, typer.Option("--compression", help="With --simulate: how many simulated seconds pass in one.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
 DEFAULT_RUNS_DIR = Path("runs")
-
-
-class Language(StrEnum):
-    EN = "en"
-    ZH = "zh"
-
-
-class ImageKind(StrEnum):
-    SVG = "svg"
-    PNG = "png"
+DEFAULT_COMPRESSION = 20.0
 
 
 @app.command()
@@ -59,10 +56,8 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
     loaded = _load(scenario, _cluster(cluster))
     from raybench.scenario.load import scenario_sha256
-    from raybench.scenario.trace import read_traces
 
-    read_traces(loaded, scenario.resolve().parent, here_only=True)
-
+    _read_inputs(loaded, scenario.resolve().parent, here_only=True)
     out.print(
         f"{scenario}: valid; {len(loaded.arms)} arms, {len(loaded.workloads)} workloads,"
         f" sha256 {scenario_sha256(loaded)[:12]}",
@@ -75,6 +70,8 @@ def plan(
     scenario: ScenarioFile,
     ask: Annotated[bool, typer.Option("--ask", help="Ask the running engines for their limits.")] = False,
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
+    simulate: Simulate = False,
+    compression: Compression = DEFAULT_COMPRESSION,
 ) -> None:
     """Show every point with its active limit, queueing mark or skip reason, and the corpus need."""
     from raybench.corpus.windows import corpus_need
@@ -87,7 +84,12 @@ def plan(
     from raybench.scenario.trace import read_traces
 
     loaded = _load(scenario, None)
-    traces = read_traces(loaded, scenario.resolve().parent, here_only=True)
+    base = scenario.resolve().parent
+    if simulate:
+        from raybench.deploy.rehearsal import rehearsed
+
+        loaded = rehearsed(loaded, base, compression, loaded.service)
+    traces = read_traces(loaded, base, here_only=True)
     asked = _asked_limits(loaded) if ask else {}
     limits = {name: declared_limits(arm) for name, arm in loaded.arms.items()}
     limits |= {name: merge_limits(limits[name], told) for name, told in asked.items()}
@@ -107,6 +109,8 @@ def submit(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
     resume: Annotated[Path | None, typer.Option(help="Run directory to go on with.")] = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is submitted.")] = False,
+    simulate: Simulate = False,
+    compression: Compression = DEFAULT_COMPRESSION,
     force: Force = False,
 ) -> None:
     """Run a scenario as a Ray job and bring its run directory and report home.
@@ -119,16 +123,19 @@ def submit(
     spec = _cluster(cluster)
     if address is not None and spec is not None:
         raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    if simulate and (resume is not None or address is not None or spec is not None):
+        raise ConfigError(
+            "options", "--simulate rehearses here and from the start: not with --resume or a cluster"
+        )
     source, base, loaded = _scenario_to_run(scenario, resume, spec)
-    from raybench.scenario.trace import read_traces
-
-    read_traces(loaded, base, here_only=True)
+    _read_inputs(loaded, base, here_only=True)
     if address is None and spec is None:
         if resume is not None:
             RunDirectory(resume).require()
         auth.for_own_ray()
     else:
         auth.for_cluster(None if spec is None else spec.token_env)
+    from raybench.deploy.rehearsal import staged
     from raybench.submission import Request, submit_run
 
     request = Request(
@@ -142,7 +149,9 @@ def submit(
         no_wait=no_wait,
         force=force,
     )
-    _end(submit_run(request, out))
+    with staged(loaded, base, compression if simulate else None) as to_run:
+        code = submit_run(replace(request, scenario=to_run), out)
+    _end(code)
 
 
 @app.command()
@@ -157,9 +166,7 @@ def run(
 ) -> None:
     """Run a scenario inside the current Ray (this is what the Ray job of `submit` runs)."""
     named, folder, loaded = _scenario_to_run(scenario, resume, None)
-    from raybench.scenario.trace import read_traces
-
-    read_traces(loaded, base or folder)
+    _read_inputs(loaded, base or folder, here_only=False)
     if "RAY_ADDRESS" not in os.environ:
         from raybench.cluster import auth
 
@@ -206,7 +213,7 @@ def roofline(
     Without --address and --cluster: the nodes of the current Ray, or this machine in a Ray of its own.
     """
     from raybench.cluster import auth
-    from raybench.scenario.schema import Placement
+    from raybench.scenario.load_block import Placement
 
     spec = _cluster(cluster)
     if address is not None and spec is not None:
@@ -273,44 +280,35 @@ def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
 
 
 @app.command()
-def report(
-    runs: Annotated[
-        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
-    ],
-    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
-        ),
-    ] = None,
-    images: Annotated[
-        ImageKind | None,
-        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
-    ] = None,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Runs of one scenario are repeats: one row a point, with the spread.")
-    ] = False,
+def probe(
+    scenario: ScenarioFile,
+    arm: Annotated[str, typer.Option(help="The arm to launch.", show_default=False)],
+    parameter: Annotated[str, typer.Option(help="Its launch parameter to try.")] = "max_context",
+    grid: Annotated[str | None, typer.Option(help="Values to try from the largest down, as 128k,96k,64k.")] = None,
+    minimum: Annotated[str | None, typer.Option(help="With --maximum and --step: search by bisection.")] = None,
+    maximum: Annotated[str | None, typer.Option(help="The largest value to try.")] = None,
+    step: Annotated[str | None, typer.Option(help="How close the answer has to be.")] = None,
+    runs_dir: RunsDir = DEFAULT_RUNS_DIR,
 ) -> None:
-    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
-    from raybench.records.rundir import RunDirectory
-    from raybench.report.compare_source import split_side
-    from raybench.report.terminal import print_points
-    from raybench.report.write import TEXTS, write_report
+    """Find the largest launch parameter that starts on this host, with the memory that is short or spare."""
+    from raybench.report.probing import probe_arm, what_to_try
 
-    only: dict[Path, set[str]] = {}
-    for path, arm in map(split_side, runs):
-        only.setdefault(path, set()).update([] if arm is None else [arm])
-    first, *others = map(RunDirectory, only)
-    kind = None if images is None else images.value
-    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
-    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
-    for path in (written.markdown, written.page):
-        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+    values = what_to_try(grid, minimum, maximum, step)
+    loaded, base = _load(scenario, None), scenario.resolve().parent
+    _end(probe_arm(loaded, base, arm, parameter, values, runs_dir.resolve(), out))
+
+
+@app.command()
+def restore(scenario: ScenarioFile) -> None:
+    """Bring the scenario's service back on this host, when a run has left it down, and verify it."""
+    from raybench.report.restore import restore_service
+
+    _end(restore_service(_load(scenario, None), scenario.resolve().parent, out))
 
 
 app.command()(reading.monitor)
 app.command()(reading.merge)
+app.command()(reading.report)
 app.command("import")(reading.import_table)
 app.command()(reading.compare)
 app.command()(reading.retest)
@@ -388,6 +386,15 @@ def _cluster(path: Path | None) -> ClusterSpec | None:
     from raybench.cluster.spec import load_cluster
 
     return load_cluster(path)
+
+
+def _read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
+    """Refuse traces and prompts that cannot be sent, before anything is contacted."""
+    from raybench.corpus.prompts import read_prompt_sets
+    from raybench.scenario.trace import read_traces
+
+    read_traces(scenario, base, here_only=here_only)
+    read_prompt_sets(scenario, base, here_only=here_only)
 
 
 def _scenario_to_run(

@@ -29,7 +29,7 @@ from raybench.cluster.run import (
     servers_of,
 )
 from raybench.engines import ENGINES
-from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, TargetError
+from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.protocol.coordinator import limits_of
@@ -39,7 +39,9 @@ from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
+from raybench.report.probes import adopt_probes
 from raybench.report.roofline import print_rooflines, print_step
+from raybench.report.service import is_back, say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario
@@ -74,6 +76,7 @@ def run_here(
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     for path in (run.report_md, run.report_html):
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    say_service(run, console)
     return outcome.exit_code
 
 
@@ -122,7 +125,12 @@ def _begun(
     earlier = None if resume is None else reopen_run(scenario, resume)
     name = earlier[1] if earlier is not None else run_id or new_run_id(scenario)
     with claimed(name, servers_of(scenario), force=force):
-        yield earlier or (begin_run(scenario, name, runs_dir, source, base), name)
+        if earlier is not None:
+            yield earlier
+            return
+        run = begin_run(scenario, name, runs_dir, source, base)
+        adopt_probes(run, scenario.name, list(scenario.arms))
+        yield run, name
 
 
 def _carry_out(
@@ -131,9 +139,12 @@ def _carry_out(
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
         outcome = drive(scenario, run, run_id, base, on_snapshot=show, on_note=note)
-    except RaybenchError:
+    except RaybenchError as error:
         with suppress(RunDirectoryError):  # what ended the run says more than why it cannot be reported now
             _report(run)
+        service = service_of(run, lambda _phase: None)
+        if service is not None and not is_back(service):
+            raise ServiceNotBack(f"{error}\n{service_line(service)}") from error
         raise
     _report(run)
     return outcome

@@ -9,7 +9,8 @@ Of anything else that fails, by its error:
     ├── ClusterError            3   Ray, placement, the Job API
     ├── TargetError             4   a step against the serving engine failed
     ├── RunDirectoryError       2   a run directory cannot be read, cannot be written, or does not fit the request
-    └── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    ├── WindowsExhausted        2   the corpus has too little text left that a server was never sent
+    └── ServiceNotBack          5   the service that made room for the run could not be verified after it
 
 A failed request of the load is not in this tree: it is a record (`records/schema.py`, column `outcome`).
 Any room may import this module.
@@ -26,6 +27,7 @@ EXIT_NOT_ALL_VALID = 1
 EXIT_USAGE = 2
 EXIT_CLUSTER = 3
 EXIT_TARGET = 4
+EXIT_SERVICE = 5
 
 
 class RaybenchError(Exception):
@@ -92,10 +94,11 @@ class TargetError(RaybenchError):
 
     def __init__(self, step: str, message: str) -> None:
         self.step = step
+        self.message = message
         super().__init__(f"{step}: {message}")
 
     def __reduce__(self) -> tuple[type[TargetError], tuple[str, str]]:
-        return type(self), (self.step, str(self).removeprefix(f"{self.step}: "))
+        return type(self), (self.step, self.message)
 
 
 class RunDirectoryError(RaybenchError):
@@ -112,6 +115,12 @@ class RunDirectoryError(RaybenchError):
             f"{path}: cannot be written: {error.strerror or error}; {way_out}, then go on with --resume:"
             " what is committed stays"
         )
+
+
+class ServiceNotBack(RaybenchError):
+    """The service in use, taken down for a run, is not known to be as it was."""
+
+    exit_code = EXIT_SERVICE
 
 
 class WindowsExhausted(RaybenchError):

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Iterable
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -89,6 +90,55 @@ def merge(
     for warning in merge_run(directory):
         err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
     out.print(f"{run}: merged", highlight=False)
+
+
+class Language(StrEnum):
+    EN = "en"
+    ZH = "zh"
+
+
+class ImageKind(StrEnum):
+    SVG = "svg"
+    PNG = "png"
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(help="RUN, or RUN:ARM; the arms of all stand side by side.", show_default=False)
+    ],
+    lang: Annotated[Language, typer.Option("--lang", help="Language of the report.")] = Language.EN,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the report; by default the run's own.", show_default=False
+        ),
+    ] = None,
+    images: Annotated[
+        ImageKind | None,
+        typer.Option("--images", help="Also write every figure into plots/, and show them in the Markdown."),
+    ] = None,
+    pool: Annotated[
+        bool, typer.Option("--pool", help="Runs of one scenario are repeats: one row a point, with the spread.")
+    ] = False,
+) -> None:
+    """Write report.md, report.html and report.json of one run or several, and print the table of points."""
+    from raybench.records.rundir import RunDirectory
+    from raybench.report.compare_source import split_side
+    from raybench.report.service import say_service
+    from raybench.report.terminal import print_points
+    from raybench.report.write import TEXTS, write_report
+
+    only: dict[Path, set[str]] = {}
+    for path, arm in map(split_side, runs):
+        only.setdefault(path, set()).update([] if arm is None else [arm])
+    first, *others = map(RunDirectory, only)
+    kind = None if images is None else images.value
+    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
+    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
+    for path in (written.markdown, written.page):
+        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+    for directory in (first, *others):
+        say_service(directory, out)
 
 
 def import_table(

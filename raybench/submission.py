@@ -27,6 +27,7 @@ from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_NOT_ALL_VALID,
     EXIT_OK,
+    EXIT_SERVICE,
     ClusterError,
     ConfigError,
     ConfigProblem,
@@ -37,9 +38,11 @@ from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
 from raybench.report.roofline import print_rooflines, print_step
+from raybench.report.service import say_service
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Placement, Scenario
+from raybench.scenario.load_block import Placement
+from raybench.scenario.schema import Scenario
 
 #: Where a cluster's head node keeps run directories when no cluster file says otherwise.
 REMOTE_RUNS_DIR = "~/raybench-runs"
@@ -243,6 +246,8 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
                 console.print(f"report: {path}", highlight=False, soft_wrap=True)
         if not ended_well:
             console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
+    if run is not None and not say_service(run, console):
+        return EXIT_SERVICE
     told = listener.outcome or listener.error or {}
     return int(told.get("exit_code", EXIT_CLUSTER))
 

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import raybench
+from raybench.analysis.artifacts import arm_facts, artifact_entry, has_prompts
+from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
-from raybench.analysis.metrics import REQUEST_METRICS
 from raybench.analysis.parts import (
     Gathered,
     gpu_samples,
@@ -29,7 +30,7 @@ from raybench.analysis.parts import (
     server_samples,
     worker_health_of,
 )
-from raybench.analysis.point_metrics import Row, point_metrics
+from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
     only_named,
     planned_points,
@@ -41,9 +42,10 @@ from raybench.analysis.points import (
 from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
+from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
-from raybench.records.rundir import RunDirectory, replacing, write_json
+from raybench.records.rundir import RunDirectory, read_json, replacing, write_json
 from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 from raybench.scenario.search import Search, request_limits
@@ -81,6 +83,8 @@ def merge(run: RunDirectory) -> list[str]:
     health: list[Gathered] = []
     searches = _searches(run.read_manifest())
     goodputs: dict[str, Goodput] = {}
+    artifacts: dict[str, dict[str, Any]] = {}
+    logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
     requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
         replacing(run.requests_parquet) as path,
@@ -89,7 +93,9 @@ def merge(run: RunDirectory) -> list[str]:
         series = gpu_series(gpu_table)
         for point_id in run.points():
             for attempt in run.attempts(point_id):
-                requests = requests_of(run, point_id, attempt, history)
+                requests = _with_log(
+                    requests_of(run, point_id, attempt, history), logs, point_id, attempt, history
+                )
                 health.append(worker_health_of(run, point_id, attempt, history))
                 warnings += [*requests.warnings, *health[-1].warnings]
                 final = history.point(point_id).final_attempt == attempt
@@ -97,6 +103,9 @@ def merge(run: RunDirectory) -> list[str]:
                 if final:
                     rows[point_id] |= measured(rows[point_id], requests.table, series, history)
                     rows[point_id] |= struck_if_damaged(rows[point_id], requests.warnings)
+                    if has_prompts(requests.table):
+                        arm = _arm_facts(run, str(rows[point_id]["arm"]))
+                        artifacts[point_id] = artifact_entry(rows[point_id], requests.table, arm)
                     search = searches.get(str(rows[point_id]["workload"]))
                     accepted = rows[point_id]["verdict"] == "accepted"
                     if search is not None and search.slo is not None and accepted:
@@ -106,11 +115,39 @@ def merge(run: RunDirectory) -> list[str]:
     _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
     if searches:
         write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
+    if artifacts:
+        write_json(run.artifacts_json, [artifacts[point_id] for point_id in rows if point_id in artifacts])
     _write_table(run.points_parquet, points_table(rows.values()))
     warnings = sorted([*warnings, *gpu.warnings, *server.warnings, *log_warnings(run)])
     how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
     write_json(run.path / MERGE_JSON, {**how, "warnings": warnings})
     return warnings
+
+
+def _request_log(run: RunDirectory, arm: str) -> list[LoggedRequest]:
+    lines = (line for path in run.request_logs(arm) for line in path.read_bytes().splitlines())
+    return list(read_request_log(lines))
+
+
+def _arm_facts(run: RunDirectory, arm: str) -> dict[str, Any]:
+    def told(name: str, nothing: Any) -> Any:
+        path = run.arm(arm) / name
+        return read_json(path) if path.is_file() else nothing
+
+    return arm_facts(told("facts.json", {}), told("process.json", []), told("gate.json", {}))
+
+
+def _with_log(
+    requests: Gathered, logs: Mapping[str, list[LoggedRequest]], point_id: str, attempt: int, history: History
+) -> Gathered:
+    """The records of an attempt with what its server's own log says of them."""
+    tried = history.point(point_id).attempts.get(attempt)
+    load = None
+    if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
+        load = tried.load_started_unix_ns, tried.load_ended_unix_ns
+    table, problem = join_log(requests.table, logs.get(point_id.partition("/")[0], []), load)
+    said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
+    return Gathered(table, (*requests.warnings, *said))
 
 
 def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis import metrics
+from raybench.analysis import engine_timings, metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.intervals import Interval, percentile_interval, rate_interval
 from raybench.analysis.metrics import Stamps
@@ -30,6 +31,16 @@ def interval_columns(metric: str) -> tuple[str, str]:
     return f"{metric}_low", f"{metric}_high"
 
 
+#: The derived columns of requests.parquet; each is also summarised over the requests of a point.
+REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+    **metrics.REQUEST_METRICS,
+    "engine_prefill_tokens_per_s": engine_timings.engine_prefill_tokens_per_s,
+    "engine_decode_tokens_per_s": engine_timings.engine_decode_tokens_per_s,
+    "decode_tokens_per_s": engine_timings.decode_tokens_per_s,
+    "ttft_over_engine_ms": engine_timings.ttft_over_engine_ms,
+    "e2e_over_engine_ms": engine_timings.e2e_over_engine_ms,
+}
+
 #: Names and types of what `point_metrics` gives. docs/METRICS.md has the formulas.
 POINT_METRICS: dict[str, pa.DataType] = dict(
     [
@@ -49,7 +60,7 @@ POINT_METRICS: dict[str, pa.DataType] = dict(
         ("input_tokens_per_s", pa.float64()),
         ("output_tokens_per_s", pa.float64()),
         ("decode_tokens_per_s", pa.float64()),
-        *[column for name in metrics.REQUEST_METRICS for column in _summary_columns(name)],
+        *[column for name in REQUEST_METRICS for column in _summary_columns(name)],
         *[(end, pa.float64()) for name, p in INTERVALS for end in interval_columns(f"{name}_p{p}")],
         *_summary_columns("chunk_gap_ms"),
         ("tokens_per_chunk", pa.float64()),
@@ -57,6 +68,16 @@ POINT_METRICS: dict[str, pa.DataType] = dict(
         ("prefix_hit_rate", pa.float64()),
         ("accept_length", pa.float64()),
         ("preemptions", pa.int64()),
+        ("engine_prefill_s", pa.float64()),
+        ("engine_decode_s", pa.float64()),
+        ("engine_request_s", pa.float64()),
+        ("engine_prefill_tokens_per_s", pa.float64()),
+        ("engine_decode_tokens_per_s", pa.float64()),
+        ("engine_request_tokens_per_s", pa.float64()),
+        ("acceptance_rate", pa.float64()),
+        ("tokens_per_round", pa.float64()),
+        ("truncated_answers", pa.int64()),
+        ("empty_answers", pa.int64()),
         ("in_flight_peak", pa.int64()),
         ("in_flight_share", pa.float64()),
         ("in_flight_share_unsent", pa.float64()),
@@ -103,7 +124,8 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
         "accept_length": metrics.accept_length(load),
         "preemptions": metrics.preemptions(load),
     }
-    for name, metric in metrics.REQUEST_METRICS.items():
+    row |= _engine_columns(load)
+    for name, metric in REQUEST_METRICS.items():
         row |= summarise(metrics.sample(metric(load))).columns(name)
     for name, percent in INTERVALS:
         interval = percentile_interval(metrics.sample(metrics.REQUEST_METRICS[name](load)), percent)
@@ -115,6 +137,21 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
 def _ends(metric: str, interval: Interval | None) -> Row:
     low, high = interval_columns(metric)
     return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
+
+
+def _engine_columns(load: pa.Table) -> Row:
+    return {
+        "engine_prefill_s": engine_timings.total_s(load, load["engine_prefill_s"]),
+        "engine_decode_s": engine_timings.total_s(load, load["engine_decode_s"]),
+        "engine_request_s": engine_timings.total_s(load, engine_timings.engine_request_s(load)),
+        "engine_prefill_tokens_per_s": engine_timings.prefill_rate(load),
+        "engine_decode_tokens_per_s": engine_timings.decode_rate(load),
+        "engine_request_tokens_per_s": engine_timings.request_rate(load),
+        "acceptance_rate": engine_timings.acceptance_rate(load),
+        "tokens_per_round": engine_timings.tokens_per_round(load),
+        "truncated_answers": engine_timings.truncated_answers(load),
+        "empty_answers": engine_timings.empty_answers(load),
+    }
 
 
 def _flights(load: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybench.cluster.layout import Node
-from raybench.errors import ClusterError
+from raybench.errors import ClusterError, RaybenchError
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample, estimate_offset, same_boot_offset
 
 T = TypeVar("T")
@@ -62,6 +62,21 @@ async def within(call: Awaitable[T], timeout_s: float | None, what: str) -> T:
         return await asyncio.wait_for(call, timeout_s)
     except TimeoutError:
         raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
+    except RayActorError as error:
+        raise ClusterError(f"{what}: {error}") from error
+
+
+async def told(call: Awaitable[T], what: str) -> T:
+    """The result of a remote call whose own waits have limits. What raybench explains comes as it was raised.
+
+    Raises ClusterError when the actor is gone.
+    """
+    try:
+        return await call
+    except RayTaskError as error:
+        if isinstance(error.cause, RaybenchError):
+            raise error.cause from None
+        raise
     except RayActorError as error:
         raise ClusterError(f"{what}: {error}") from error
 

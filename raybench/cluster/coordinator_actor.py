@@ -18,6 +18,7 @@ from raybench.cluster.calls import live_nodes
 from raybench.cluster.capacity import most_streams, refuse_what_hosts_cannot
 from raybench.cluster.fleet import RayFleet, RayTargetHost
 from raybench.cluster.layout import lay_out, seat_workers
+from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
 from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
@@ -127,7 +128,10 @@ class CoordinatorActor:
         try:
             await asyncio.to_thread(strike_damaged, run, journal)
             history = History.of(read_journal(run.journal))
-            corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
+            corpus = None
+            if scenario.corpus is not None:
+                corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
+            prompt_sets = await asyncio.to_thread(read_prompt_sets, scenario, self._base)
             prompts = await asyncio.to_thread(prompts_for, scenario, corpus)
             traces = await asyncio.to_thread(read_traces, scenario, self._base)
             context = ray.get_runtime_context()
@@ -139,7 +143,7 @@ class CoordinatorActor:
             host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
             hellos: list[dict[str, Any]] = [*await fleet.start(), await host.start(timeout_s)]
             refuse_what_hosts_cannot(scenario, hellos[:-1])
-            await asyncio.to_thread(self._note_inputs, corpus, hellos)
+            await asyncio.to_thread(self._note_inputs, corpus, prompt_sets, hellos)
             rooflines = stored_rooflines(run.path.parent, {str(hello["host"]) for hello in hellos[:-1]})
             asked = asked_by_host(points_to_come(make_plan(scenario)), [str(h["host"]) for h in hellos[:-1]])
             self._notes = [*layout.notes, *expected_load(asked, rooflines)]
@@ -158,6 +162,7 @@ class CoordinatorActor:
                 history=history,
                 corpus=corpus,
                 traces=traces,
+                prompt_sets=prompt_sets,
                 ledger_dir=run.path.parent / ".ledger",
                 fleet=fleet,
                 host=host,
@@ -176,20 +181,34 @@ class CoordinatorActor:
             journal.close()
         return outcome
 
-    def _note_inputs(self, corpus: TokenCorpus, hellos: list[dict[str, object]]) -> None:
-        """Put into the manifest what the run really worked with: corpus, traces, and each host once."""
-        path = self._scenario.corpus.path
-        file = None if path is None else digest_input(self._base / path)
-        hosts = {str(hello["host"]): hello["facts"] for hello in hellos}
-        told = {"name": corpus.name, "tokens": corpus.tokens, "sha256": corpus.sha256, "file": file}
+    def _note_inputs(
+        self,
+        corpus: TokenCorpus | None,
+        prompt_sets: Mapping[str, tuple[Prompt, ...]],
+        hellos: list[dict[str, object]],
+    ) -> None:
+        """Put into the manifest what the run really worked with: corpus, traces, prompts, and each host once."""
+        manifest = self._run_directory.read_manifest()
         traces = {
             workload.name: digest_input(self._base / workload.trace.path)
             for workload in self._scenario.workloads
             if workload.trace is not None
         }
-        manifest = self._run_directory.read_manifest()
+        told: dict[str, object] = {
+            "traces": traces,
+            "prompt_sets": {workload: digests(prompts) for workload, prompts in prompt_sets.items()},
+            "hosts": {str(hello["host"]): hello["facts"] for hello in hellos},
+        }
+        if corpus is not None:
+            told["corpus"] = self._told_of(corpus)
         refuse_changed_traces(manifest, traces)
-        write_json(self._run_directory.manifest, {**manifest, "corpus": told, "traces": traces, "hosts": hosts})
+        refuse_changed_prompts(manifest, prompt_sets)
+        write_json(self._run_directory.manifest, {**manifest, **told})
+
+    def _told_of(self, corpus: TokenCorpus) -> dict[str, object]:
+        path = None if self._scenario.corpus is None else self._scenario.corpus.path
+        file = None if path is None else digest_input(self._base / path)
+        return {"name": corpus.name, "tokens": corpus.tokens, "sha256": corpus.sha256, "file": file}
 
     async def _sync_for_ever(self) -> None:
         while True:
@@ -221,6 +240,18 @@ def refuse_changed_traces(manifest: Mapping[str, Any], traces: Mapping[str, Mapp
             )
 
 
+def refuse_changed_prompts(manifest: Mapping[str, Any], prompt_sets: Mapping[str, tuple[Prompt, ...]]) -> None:
+    """A resumed run sends the prompts that it began with. Raises RunDirectoryError naming the prompt otherwise."""
+    for workload, entries in manifest.get("prompt_sets", {}).items():
+        for before, prompt in zip(entries, prompt_sets[workload], strict=True):
+            if before["sha256"] != prompt.sha256:
+                raise RunDirectoryError(
+                    f"prompt {prompt.name} of {workload} has changed since the run began (sha256"
+                    f" {before['sha256'][:12]}, now {prompt.sha256[:12]}); points of two prompts are not one"
+                    " matrix: put the old file back, or start a new run"
+                )
+
+
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in hello.items() if key != "facts"}
 
@@ -229,13 +260,17 @@ def make_control(endpoint: Endpoint, admin_api_key_env: str | None) -> Http:
     return ControlClient(endpoint, admin_api_key_env=admin_api_key_env)
 
 
-def prompts_for(scenario: Scenario, corpus: TokenCorpus) -> dict[str, Rendered]:
-    """What bodies are cut from, for the kinds of prompt that the scenario's arms need.
+def prompts_for(scenario: Scenario, corpus: TokenCorpus | None) -> dict[str, Rendered]:
+    """What bodies are cut from, for the kinds of prompt that the scenario's arms need; nothing without a corpus.
 
     Raises ConfigError when an arm needs text and the corpus has only ids.
     """
+    if corpus is None:
+        return {}
     kinds = set()
     for name, arm in scenario.arms.items():
+        if all(workload.prompt_set is not None for workload in scenario.points_of(name)):
+            continue
         shape = RequestShape(arm.effective_route, 1, 1)
         kind = ENGINES[arm.engine].template(shape).prompt
         if kind == "text" and corpus.text is None:

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,22 +18,24 @@ import ray
 from ray.exceptions import RayActorError
 
 from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
-from raybench.cluster.calls import live_nodes, measure_offset, pinned, within
+from raybench.cluster.calls import live_nodes, measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout, Node
 from raybench.corpus.tokens import Rendered
+from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
-from raybench.errors import ClusterError
+from raybench.errors import ClusterError, TargetError
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.clock_checks import COORDINATOR, TARGET
-from raybench.protocol.fleet import FleetResult, LogReading
+from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import AnchoredClock, ClockOffset
-from raybench.records.rundir import RunDirectory
+from raybench.records.files import write_file
+from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.scenario.plan import make_plan
-from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.schema import Arm, Scenario, Service
 
 T = TypeVar("T")
 
@@ -46,6 +49,9 @@ SILENT_LOOKS_MAX = 10
 LOOK_S = 1.0
 #: The same for a worker that is asked something between loads.
 SILENT_S = SILENT_LOOKS_MAX * LOOK_S
+PROCESS_FILE = "process.json"
+#: Of a process's record, what goes into the journal too.
+_JOURNALED = ("process_s", "exit_code", "reason", "evidence", "shortfall_mib", "gpu_release_s", "gpu_held")
 #: What one actor may hold in calls at a time: leases, record pieces and heartbeats of many workers.
 COORDINATOR_CONCURRENCY = 10_000
 
@@ -237,6 +243,7 @@ class RayTargetHost:
         self._coordinator = coordinator
         self._actor = pinned(TargetHostActor, self._node).remote(coordinator)
         self._gpus: GpuWatch | None = None
+        self._service_elsewhere = False
 
     async def start(self, timeout_s: float) -> dict[str, object]:
         """Hear from the actor. Raises ClusterError within the limit."""
@@ -245,23 +252,72 @@ class RayTargetHost:
         )
         return hello
 
-    async def launch(self, arm_name: str, arm: Arm) -> str:
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        taken = await told(self._actor.take_inventory.remote(arm, str(self._base)), f"the inventory of {arm_name}")
+        write_json(self._run.arm(arm_name) / "inventory.json", taken)
+
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        arguments = (service, str(self._base), str(self._run.path))
+        call = self._actor.take_service_down.remote(*arguments)
+        return await self._service_report(await told(call, "taking the service down"))
+
+    async def bring_service_back(self) -> ServiceReport:
+        call = self._actor.bring_service_back.remote()
+        return await self._service_report(await told(call, "bringing the service back"))
+
+    async def _service_report(self, report: dict[str, Any]) -> ServiceReport:
+        """The keeper writes its report into the run directory itself, where it can see it."""
+        if not self._run.service_json.exists():
+            self._service_elsewhere = True
+        if self._service_elsewhere:
+            write_json(self._run.service_json, report)
+        return ServiceReport(str(report["phase"]), tuple(report["problems"]))
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         preload = None
         if arm.sim is not None and arm.sim.faults.preload_corpus:
             preload = self._first_attempt_text(arm_name)
-        call = self._actor.launch.remote(arm_name, arm, self._address, str(self._run.arm(arm_name)), preload)
-        url: str = await within(call, None, f"launching arm {arm_name}")
-        return url
+        folder = str(self._run.arm(arm_name))
+        call = self._actor.launch.remote(arm_name, arm, self._address, folder, preload, str(self._base))
+        url, record, error = await told(call, f"launching {arm_name}")
+        self._keep_record(arm_name, record)
+        if error is not None:
+            raise error
+        return url, record.load_s
 
     def _first_attempt_text(self, arm_name: str) -> dict[str, object]:
         """What the fault `preload_corpus` makes the engine hold: one attempt of the first point."""
         points = [point for point in make_plan(self._scenario).measured if point.arm == arm_name]
         windows = points[0].requests + points[0].prewarm_requests if points else 0
+        assert self._scenario.corpus is not None, "the fault is about corpus text"
         corpus = self._scenario.corpus.model_dump(mode="json")
         return {"corpus": corpus, "base": str(self._base), "windows": windows}
 
-    async def stop(self, arm_name: str) -> None:
-        await within(self._actor.stop.remote(arm_name), CALL_TIMEOUT_S, f"stopping arm {arm_name}")
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
+        record: ProcessRecord | None = await told(self._actor.stop.remote(arm_name), f"stopping {arm_name}")
+        files = await told(self._actor.files_of.remote(arm_name), f"fetching the files of {arm_name}")
+        for name, data in files.items():
+            write_file(self._run.arm(arm_name) / name, data)
+        if record is None:
+            return None
+        self._keep_record(arm_name, record)
+        return {name: getattr(record, name) for name in _JOURNALED}
+
+    def _keep_record(self, arm_name: str, record: ProcessRecord) -> None:
+        """One process an invocation, in `arms/<arm>/process.json`: the records of earlier ones stay."""
+        path = self._run.arm(arm_name) / PROCESS_FILE
+        earlier = read_json(path) if path.exists() else []
+        assert isinstance(earlier, list), f"{path} is written here only"
+        others = [one for one in earlier if one["began_unix_ns"] != record.began_unix_ns]
+        write_json(path, [*others, asdict(record)])
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        folder = str(self._run.arm(arm_name))
+        call = self._actor.read_from.remote(arm_name, path, folder, offset, size)
+        data, problem = await told(call, f"reading {path} of {arm_name}")
+        if problem is not None:
+            raise TargetError("request_log", f"{path} of {arm_name} cannot be read: {problem}")
+        return bytes(data)
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         place = (self._node, self._coordinator, self._run, self._clock)

@@ -1,4 +1,4 @@
-"""What travels to a cluster with a submitted run: raybench itself, the scenario, a small corpus, its traces.
+"""What travels to a cluster with a submitted run: raybench, the scenario, a small corpus, traces, prompts.
 
 Nothing else: a staging folder is filled with what the run needs, so no results, no `.git`, no virtual
 environment can ever be in it (case O-R1). Its size is checked before the upload.
@@ -17,11 +17,13 @@ from pydantic import ValidationError
 import raybench
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import effective
-from raybench.scenario.schema import Scenario
+from raybench.scenario.prompt_set import PromptSet
+from raybench.scenario.schema import Scenario, Workload
 
 SCENARIO_FILE = "scenario.json"
 CORPUS_FOLDER = "corpus"
 TRACES_FOLDER = "traces"
+PROMPTS_FOLDER = "prompts"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Package:
 
 
 def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> Package:
-    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves corpus and traces in place.
+    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves what they name in place.
 
     Raises ConfigError when the package would be too large, naming its largest parts.
     """
@@ -97,7 +99,7 @@ def _with_inputs(scenario: Scenario, base: Path) -> tuple[Scenario, dict[str, Pa
     """
     inputs: dict[str, Path] = {}
     corpus = scenario.corpus
-    if (source := _source(corpus.path, base, "corpus")) is not None:
+    if corpus is not None and (source := _source(corpus.path, base, "corpus")) is not None:
         name = f"{CORPUS_FOLDER}/{source.name}"
         inputs[name], corpus = source, corpus.model_copy(update={"path": name})
     workloads = []
@@ -106,8 +108,22 @@ def _with_inputs(scenario: Scenario, base: Path) -> tuple[Scenario, dict[str, Pa
         if trace is not None and (source := _source(trace.path, base, "trace")) is not None:
             name = f"{TRACES_FOLDER}/{workload.name}/{source.name}"
             inputs[name], trace = source, trace.model_copy(update={"path": name})
-        workloads.append(workload.model_copy(update={"trace": trace}))
+        prompt_set = _with_prompts(workload, base, inputs)
+        workloads.append(workload.model_copy(update={"trace": trace, "prompt_set": prompt_set}))
     return scenario.model_copy(update={"corpus": corpus, "workloads": workloads}), inputs
+
+
+def _with_prompts(workload: Workload, base: Path, inputs: dict[str, Path]) -> PromptSet | None:
+    """The workload's prompt set with its paths as they are in the package; their files are added to `inputs`."""
+    if workload.prompt_set is None:
+        return None
+    prompts = []
+    for prompt in workload.prompt_set.prompts:
+        if (source := _source(prompt.path, base, "prompt")) is not None:
+            name = f"{PROMPTS_FOLDER}/{workload.name}/{prompt.name}/{source.name}"
+            inputs[name], prompt = source, prompt.model_copy(update={"path": name})
+        prompts.append(prompt)
+    return workload.prompt_set.model_copy(update={"prompts": prompts})
 
 
 def _source(path: str | None, base: Path, kind: str) -> Path | None:

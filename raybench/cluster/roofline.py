@@ -37,7 +37,8 @@ from raybench.records.clock import AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline, Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.schema import Placement, SyntheticCorpus
+from raybench.scenario.load_block import Placement
+from raybench.scenario.schema import SyntheticCorpus
 
 POLL_S = 0.5
 START_TIMEOUT_S = 60.0

@@ -2,13 +2,16 @@
 
 Run as a script between raybench and the process it launches, on the same host:
 
-    python -I guard.py GRACE_S ARG0 ARG1 ...
+    python -I guard.py GRACE_S SIGNAL STOP_COMMAND ARG0 ARG1 ...
 
 Its standard input is a pipe whose other end only raybench holds. The pipe's end, by `stop()` or by the
-kernel after a SIGKILL of raybench, is the one order to stop: SIGTERM to the process's group, up to GRACE_S
-seconds for everything to end, then SIGKILL to whatever is left. As a subreaper the guard inherits
-descendants that left the group (daemons), so these end too. If the guard itself is killed, the kernel
-kills the process (PR_SET_PDEATHSIG, which is reliable here because the guard has a single thread).
+kernel after a SIGKILL of raybench, is the one order to stop: STOP_COMMAND (unless it is empty) for up to
+GRACE_S seconds, SIGNAL to the process's group, up to GRACE_S seconds for everything to end, then SIGKILL to
+whatever is left. As a subreaper the guard inherits descendants that left the group (daemons), so these end
+too. If the guard itself is killed, the kernel kills the process (PR_SET_PDEATHSIG, which is reliable here
+because the guard has a single thread). Other files that the guard was started with stay open until it ends,
+and only in it: whoever waits for their end waits for the end of the process (`deploy/keeper.py`).
+A descendant in whose environment OUTLIVES stands is left alone: it has to go on after us.
 
 Standard library only, so that it starts in milliseconds and needs no installed package. Linux only.
 """
@@ -22,6 +25,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 #: An argument that is exactly this becomes the guard's pid, for programs that watch their parent.
@@ -31,6 +35,9 @@ PARENT_PID = "{parent_pid}"
 KILL_LIMIT_S = 5.0
 
 EXIT_NOT_STARTED = 127
+
+#: The name of an environment variable: who has it is not ended with the process that it descends from.
+OUTLIVES = "RAYBENCH_OUTLIVES_ITS_PARENTS"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -42,6 +49,7 @@ class Guard:
 
     def __init__(self, argv: list[str]) -> None:
         self.exit_code: int | None = None
+        self._ended: set[int] = set()
         self._wakeup, wakeup_write = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wakeup_write, False)
@@ -54,19 +62,21 @@ class Guard:
 
     def watch(self) -> None:
         """Return when the process has ended or raybench wants it to."""
-        while self._reap() and self.exit_code is None:
+        self._reap()
+        while self.exit_code is None:
             readable, _, _ = select.select([sys.stdin.fileno(), self._wakeup], [], [])
             if sys.stdin.fileno() in readable or signal.SIGTERM in self._signals():
                 return
+            self._reap()
 
-    def end(self, grace_s: float) -> None:
+    def end(self, grace_s: float, number: int, stop_command: str) -> None:
         """Return when no descendant is left, or when even SIGKILL did not help within its limit."""
+        if stop_command and self._reap():
+            pid = _spawn(["/bin/sh", "-c", stop_command])
+            self._wait_for(grace_s, lambda: self._reap() and pid not in self._ended)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._pid, signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
-        while self._reap() and (left_s := deadline - time.monotonic()) > 0:
-            select.select([self._wakeup], [], [], left_s)
-            self._signals()
+            os.killpg(self._pid, number)
+        self._wait_for(grace_s, self._reap)
         deadline = time.monotonic() + KILL_LIMIT_S
         while self._reap() and time.monotonic() < deadline:
             for pid in _children():  # the children of those killed are ours in the next round
@@ -75,15 +85,23 @@ class Guard:
             select.select([self._wakeup], [], [], _KILL_ROUND_S)
             self._signals()
 
+    def _wait_for(self, limit_s: float, runs: Callable[[], bool]) -> None:
+        """Return when it does not run any more, or after the limit."""
+        deadline = time.monotonic() + limit_s
+        while runs() and (left_s := deadline - time.monotonic()) > 0:
+            select.select([self._wakeup], [], [], left_s)
+            self._signals()
+
     def _reap(self) -> bool:
-        """Collect ended children; False when there is no descendant any more."""
+        """Collect ended children; False when there is no descendant any more that has to end."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
             if pid == 0:
-                return True
+                return bool(_children())
+            self._ended.add(pid)
             if pid == self._pid:
                 self.exit_code = os.waitstatus_to_exitcode(status)
 
@@ -124,17 +142,35 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
+def _keep_files_to_ourselves() -> None:
+    """What we were given beside the three standard files is not for the process."""
+    for number in [int(file.name) for file in Path("/proc/self/fd").iterdir()]:
+        if number > sys.stderr.fileno():
+            with contextlib.suppress(OSError):  # the listing's own, closed by now
+                os.set_inheritable(number, False)
+
+
 def _children() -> list[int]:
+    """Those that have to end."""
     me = os.getpid()
-    return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    pids = [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    return [pid for pid in pids if not _outlives(pid)]
+
+
+def _outlives(pid: int) -> bool:
+    try:
+        return f"\0{OUTLIVES}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def main() -> int:
     """The exit code as a shell gives it: 128 + n after signal n. Dies itself when something survived."""
-    grace_s, *argv = sys.argv[1:]
+    grace_s, number, stop_command, *argv = sys.argv[1:]
+    _keep_files_to_ourselves()
     guard = Guard(argv)
     guard.watch()
-    guard.end(float(grace_s))
+    guard.end(float(grace_s), int(number), stop_command)
     if guard.exit_code is None or _children():
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("unreachable")

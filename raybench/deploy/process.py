@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -31,10 +32,18 @@ T = TypeVar("T")
 ReadyCheck = Callable[["LaunchedProcess"], T | None]
 
 GUARD = Path(__file__).with_name("guard.py")
+_GUARD = (sys.executable, "-I", "-S", str(GUARD))
 POLL_S = 0.05
 LOG_TAIL_BYTES = 4000
 _PROBE_TIMEOUT_S = 2.0
 _GUARD_SLACK_S = 5.0
+
+
+def own_environment() -> dict[str, str]:
+    """Our environment for a process on this host. Ray hides all GPUs from its workers by an empty
+    CUDA_VISIBLE_DEVICES (and its kin); what a worker starts shall see those of the host."""
+    hidden = {name for name, value in os.environ.items() if name.endswith("VISIBLE_DEVICES") and not value}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 class LaunchedProcess:
@@ -47,14 +56,19 @@ class LaunchedProcess:
         name: str,
         log_path: Path,
         log_start: int,
-        grace_s: float,
+        end_s: float,
+        own_log: Path | None,
     ) -> None:
         self._guard = guard
         self._lifeline = lifeline
-        self._grace_s = grace_s
+        self._end_s = end_s
         self.name = name
         self.log_path = log_path
         self.log_start = log_start
+        #: Files in which this process says something, with where it begins.
+        self.logs = [(log_path, log_start)]
+        if own_log is not None:
+            self.logs.append((own_log, own_log.stat().st_size if own_log.is_file() else 0))
 
     @classmethod
     def start(
@@ -66,12 +80,18 @@ class LaunchedProcess:
         cwd: Path | None = None,
         grace_s: float = 10.0,
         name: str | None = None,
+        stop_signal: int = signal.SIGTERM,
+        stop_command: str | None = None,
+        own_log: Path | None = None,
+        hold: Sequence[int] = (),
     ) -> Self:
         """Start argv in a process group of its own, stdout and stderr appended to the log file.
 
-        env: added to our own environment. grace_s: from SIGTERM to SIGKILL at the end. An argument
-        that is `guard.PARENT_PID` becomes the pid of the process's real parent. A command that does
-        not exist shows as exit code 127 in `wait_ready`; a folder that does not is a TargetError here.
+        env: added to our own environment. grace_s: limit of the stop command, and from the signal to SIGKILL.
+        own_log: a file that the process writes itself, read for patterns as well. hold: open files that stay
+        open until the process and its descendants have ended, whatever becomes of us. An argument that is
+        `guard.PARENT_PID` becomes the pid of the process's real parent. A command that does not exist shows
+        as exit code 127 in `wait_ready`; a folder that does not is a TargetError here.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
         # The pipe is not Popen's own: a Popen that is forgotten while its child runs is kept alive.
@@ -81,18 +101,20 @@ class LaunchedProcess:
             log_start = log.tell()
             try:
                 guard = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(GUARD), str(grace_s), *argv],
+                    [*_GUARD, str(grace_s), str(int(stop_signal)), stop_command or "", *argv],
                     stdin=stdin,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **(env or {})},
+                    env={**own_environment(), **(env or {})},
                     cwd=cwd,
                     start_new_session=True,
+                    pass_fds=tuple(hold),
                 )
             except OSError as error:
                 lifeline.close()
                 raise TargetError("launch", f"{argv[0]} cannot be started in {cwd}: {error}") from error
-        return cls(guard, lifeline, name or Path(argv[0]).name, log_path, log_start, grace_s)
+        end_s = grace_s * (1 if stop_command is None else 2) + KILL_LIMIT_S + _GUARD_SLACK_S
+        return cls(guard, lifeline, name or Path(argv[0]).name, log_path, log_start, end_s, own_log)
 
     def wait_ready(self, check: ReadyCheck[T], timeout_s: float) -> T:
         """The check's result. Raises TargetError when the process ends before, or time is up.
@@ -117,14 +139,18 @@ class LaunchedProcess:
         """None while it runs; 128 + n when signal n ended it."""
         return self._guard.poll()
 
+    def begin_end(self) -> None:
+        """Order the end without waiting for it; a `wait_ready` in another thread ends with it."""
+        self._lifeline.close()
+
     def stop(self) -> int:
         """End the process and all its descendants; its exit code. May be called twice.
 
         Raises TargetError when something survived SIGKILL, as a process in the GPU driver can.
         """
-        self._lifeline.close()
+        self.begin_end()
         try:
-            code = self._guard.wait(self._grace_s + KILL_LIMIT_S + _GUARD_SLACK_S)
+            code = self._guard.wait(self._end_s)
         except subprocess.TimeoutExpired:
             self._guard.kill()
             code = self._guard.wait()
@@ -206,12 +232,18 @@ class _NewLines:
     """Complete lines that a process has logged since the last read."""
 
     def __init__(self) -> None:
-        self._offset = 0
+        self._offsets: dict[Path, int] = {}
 
     def read(self, process: LaunchedProcess) -> list[bytes]:
-        self._offset = max(self._offset, process.log_start)
-        with process.log_path.open("rb") as log:
-            log.seek(self._offset)
-            complete, newline, _torn = log.read().rpartition(b"\n")
-        self._offset += len(complete) + len(newline)
+        return [line for path, start in process.logs for line in self._read(path, start)]
+
+    def _read(self, path: Path, start: int) -> list[bytes]:
+        offset = self._offsets.setdefault(path, start)
+        try:
+            with path.open("rb") as log:
+                log.seek(offset)
+                complete, newline, _torn = log.read().rpartition(b"\n")
+        except FileNotFoundError:  # a log of its own that the process has not begun yet
+            return []
+        self._offsets[path] += len(complete) + len(newline)
         return complete.splitlines()

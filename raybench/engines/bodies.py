@@ -21,7 +21,8 @@ RID = "@@raybench-rid@@"
 def make_template(path: str, body: Mapping[str, object], extra_body: Mapping[str, object]) -> BodyTemplate:
     """Cut `body` open where PROMPT and RID stand; `extra_body` is merged over it first.
 
-    `[PROMPT]` (a list) takes token ids, PROMPT (a string) takes text. Objects merge key by key.
+    `[PROMPT]` (a list) takes token ids, or chat messages under `messages`; PROMPT (a string) takes text. Objects
+    merge key by key.
     Raises ConfigError when extra_body replaces the prompt, the request id or `stream`.
     """
     merged = _merge(body, extra_body)
@@ -36,10 +37,12 @@ def make_template(path: str, body: Mapping[str, object], extra_body: Mapping[str
     except TypeError as error:
         problem = ConfigProblem(f"cannot be written as JSON: {error}", path="extra_body")
         raise ConfigError("scenario", problem) from error
-    ids, text = f'["{PROMPT}"]'.encode(), PROMPT.encode()
-    kind: Literal["ids", "text"] = "ids" if ids in data else "text"
-    head, _, tail = data.partition(ids if kind == "ids" else text)
-    if kind == "ids":
+    listed, text = f'["{PROMPT}"]'.encode(), PROMPT.encode()
+    kind: Literal["ids", "text", "messages"] = "text"
+    if listed in data:
+        kind = "messages" if "messages" in body else "ids"
+    head, _, tail = data.partition(text if kind == "text" else listed)
+    if kind != "text":
         head, tail = head + b"[", b"]" + tail
     rid = RID.encode()
     return BodyTemplate(path, kind, head, tail, rid if rid in data else None)

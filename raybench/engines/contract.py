@@ -63,7 +63,11 @@ class Http(Protocol):
 
 @dataclass(frozen=True)
 class RequestShape:
-    """What all requests of a point have in common; the prompt and the rid differ."""
+    """What all requests of a point have in common; the prompt and the rid differ.
+
+    prompt: `corpus` = what the route takes of a corpus (token ids, or text on chat), `text` = text on any route,
+    as chat messages on chat.
+    """
 
     route: Route
     input_tokens: int
@@ -73,19 +77,20 @@ class RequestShape:
     ignore_eos: bool = True
     stream: bool = True
     extra_body: Mapping[str, object] = field(default_factory=dict)
+    prompt: Literal["corpus", "text"] = "corpus"
 
 
 @dataclass(frozen=True)
 class BodyTemplate:
     """A request body cut open at the prompt and at the request id.
 
-    prompt: `ids` = comma-separated decimal token ids go between head and tail (no brackets),
-    `text` = JSON-escaped text goes there (no quotes). rid_slot: bytes in `head` or `tail` that are
-    replaced by the rid, or None where the engine takes none.
+    prompt: `ids` = comma-separated decimal token ids go between head and tail (no brackets), `text` =
+    JSON-escaped text goes there (no quotes), `messages` = chat messages joined by commas (no brackets).
+    rid_slot: bytes in `head` or `tail` that are replaced by the rid, or None where the engine takes none.
     """
 
     path: str
-    prompt: Literal["ids", "text"]
+    prompt: Literal["ids", "text", "messages"]
     head: bytes
     tail: bytes
     rid_slot: bytes | None = None
@@ -99,6 +104,14 @@ class BodyTemplate:
         return b"".join((head, prompt, tail))
 
 
+@dataclass
+class ToolCall:
+    """One call that an answer asks for. arguments: JSON as text, put together from the pieces of a stream."""
+
+    name: str = ""
+    arguments: str = ""
+
+
 @dataclass(slots=True)
 class Answer:
     """What a decoder knows after the end of a body. Stamps are the caller's monotonic ns.
@@ -109,6 +122,9 @@ class Answer:
     [DONE] out. An answer that is not streamed has no token stamps, and output_tokens None without a count.
     cached_tokens None = not reported. chunk_ns and chunk_tokens have equal length; chunk_tokens are
     the differences of the server's cumulative count where it gives one, else None for that chunk.
+    response_id: the answer's own `id`. engine_decode_s: from the first token to the last by the engine's clock;
+    engine_prefill_s: before that, without the queue. draft_tokens, accepted_tokens: of speculative decoding,
+    the bonus token of a round in neither.
     """
 
     first_event_ns: int | None = None
@@ -120,6 +136,9 @@ class Answer:
     bytes_received: int = 0
     text: str = ""
     text_complete: bool = True
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    response_id: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     tokens_source: Literal["server", "estimated", "none"] = "none"
@@ -139,6 +158,11 @@ class Answer:
     engine_queue_s: float | None = None
     engine_ttft_s: float | None = None
     engine_e2e_s: float | None = None
+    engine_prefill_s: float | None = None
+    engine_decode_s: float | None = None
+    draft_tokens: int | None = None
+    accepted_tokens: int | None = None
+    verify_rounds: int | None = None
 
 
 class Decoder(Protocol):

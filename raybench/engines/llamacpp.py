@@ -1,4 +1,5 @@
-"""llama.cpp's server: the OpenAI routes, erase of every slot, /props and /metrics.
+"""llama.cpp's server: the OpenAI routes, erase of every slot, /props and /metrics. ninfer's too, which has only
+the chat route and a list of models: neither queue numbers nor a flush.
 
 The procedure's calls run in the coordinator. A prefix lives in a slot, and a copy of it may live in the
 server's own memory (--cache-ram, on by default), which no call empties: cached tokens must be checked.
@@ -109,7 +110,7 @@ class LlamaCpp:
             model=card.model or str_of(props.get("model_alias")) or str_of(props.get("model_path")),
             instance=None if marker in (None, _OLD_MEDIA_MARKER) else instance_id(marker),
             max_running_requests=int_of(props.get("total_slots")),
-            context_tokens=int_of(settings.get("n_ctx")),
+            context_tokens=int_of(settings.get("n_ctx")) or card.context_tokens,
             raw={"props": redact(props), **card.raw} if props else card.raw,
         )
 

@@ -24,12 +24,13 @@ from raybench.engines.contract import (
     QueueState,
     Reply,
     RequestShape,
+    ToolCall,
 )
 from raybench.engines.control import model_card
 from raybench.engines.decoder import BodyDecoder, StreamDecoder, add_chunk, fail, take_cached_tiers
 from raybench.engines.histogram import Histogram
 from raybench.engines.skim import SkimmingDecoder
-from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, str_of
+from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, seconds_of_ms, str_of
 from raybench.errors import ConfigError, ConfigProblem
 
 
@@ -43,10 +44,11 @@ def openai_template(shape: RequestShape, fields: Mapping[str, object]) -> BodyTe
         body["model"] = shape.model
     if shape.route == "completions":
         path = "/v1/completions"
-        body["prompt"] = [PROMPT]
+        body["prompt"] = [PROMPT] if shape.prompt == "corpus" else PROMPT
     elif shape.route == "chat":
         path = "/v1/chat/completions"
-        body["messages"] = [{"role": "user", "content": PROMPT}]
+        message = {"role": "user", "content": PROMPT}
+        body["messages"] = [message if shape.prompt == "corpus" else PROMPT]
     else:
         problem = ConfigProblem(
             "this engine has no such route", "route", shape.route, "completions or chat", "engine: sglang"
@@ -81,6 +83,7 @@ class OpenAIReader:
     def __init__(self) -> None:
         self.answer = Answer()
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._answered = False
         self.counted: int | None = 0
 
@@ -109,19 +112,36 @@ class OpenAIReader:
     def end(self) -> None:
         answer = self.answer
         answer.text = "".join(self._text)
+        answer.reasoning = "".join(self._reasoning)
         brought_tokens = bool(answer.output_tokens) or bool(answer.chunk_ns)
         answer.no_answer_text = brought_tokens and not self._answered
 
     def _take_parts(self, choice: Any, delta: Any) -> bool:
         """Text, reasoning under either name (once), tool calls; False when there is none of them."""
         text = str_of(choice.get("text")) or str_of(delta.get("content"))
-        tool_calls = bool(list_of(delta.get("tool_calls")))
+        tool_calls = list_of(delta.get("tool_calls"))
+        for call in tool_calls:
+            self._take_tool_call(object_of(call))
         reasoning = str_of(delta.get("reasoning_content")) or str_of(delta.get("reasoning"))
         if text:
             self._text.append(text)
+        if reasoning:
+            self._reasoning.append(reasoning)
         if text or tool_calls:
             self._answered = True
         return bool(text or tool_calls or reasoning)
+
+    def _take_tool_call(self, call: Any) -> None:
+        """A whole call, or a piece of one: a stream sends the name once and the arguments in pieces."""
+        calls, index = self.answer.tool_calls, int_of(call.get("index"))
+        if index is None:
+            index = len(calls)
+        while len(calls) <= min(index, len(calls)):
+            calls.append(ToolCall())
+        function = object_of(call.get("function"))
+        known = calls[min(index, len(calls) - 1)]
+        known.name = str_of(function.get("name")) or known.name
+        known.arguments += str_of(function.get("arguments")) or ""
 
     def _take_finish(self, choice: Any) -> None:
         reason = str_of(choice.get("finish_reason"))
@@ -139,6 +159,7 @@ class OpenAIReader:
 
     def _take_totals(self, message: JsonObject) -> None:
         usage, answer = message.get("usage"), self.answer
+        answer.response_id = answer.response_id or str_of(message.get("id"))
         if isinstance(usage, dict):
             answer.input_tokens = int_of(usage.get("prompt_tokens"))
             answer.output_tokens = int_of(usage.get("completion_tokens"))
@@ -173,18 +194,25 @@ class OpenAIReader:
             answer.input_tokens = cached + computed
         if answer.output_tokens is None:
             answer.output_tokens = int_of(timings.get("predicted_n"))
+        answer.engine_prefill_s = seconds_of_ms(timings.get("prompt_ms"))
+        answer.engine_decode_s = seconds_of_ms(timings.get("predicted_ms"))
+        answer.draft_tokens = int_of(timings.get("draft_n"))
+        answer.accepted_tokens = int_of(timings.get("draft_n_accepted"))
 
     def _take_metrics(self, metrics: Any) -> None:
         """vLLM's per-request metrics; its time to the first token starts when the queue ends."""
         answer = self.answer
-        queue_ms = float_of(metrics.get("queue_time_ms"))
-        prefill_ms = float_of(metrics.get("time_to_first_token_ms"))
-        if queue_ms is not None:
-            answer.engine_queue_s = queue_ms / 1000
-        if queue_ms is not None and prefill_ms is not None:
-            answer.engine_ttft_s = (queue_ms + prefill_ms) / 1000
+        queue_s = answer.engine_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))
+        prefill_s = answer.engine_prefill_s = seconds_of_ms(metrics.get("time_to_first_token_ms"))
+        gap_s = seconds_of_ms(metrics.get("mean_itl_ms"))
+        if gap_s is not None and answer.output_tokens:
+            answer.engine_decode_s = gap_s * (answer.output_tokens - 1)
+        if queue_s is not None and prefill_s is not None:
+            answer.engine_ttft_s = queue_s + prefill_s
         speculation = object_of(metrics.get("speculative_decoding"))
         answer.accept_length = float_of(speculation.get("mean_acceptance_length"))
+        answer.draft_tokens = int_of(speculation.get("num_draft_tokens"))
+        answer.accepted_tokens = int_of(speculation.get("num_accepted_draft_tokens"))
 
 
 class OpenAI:

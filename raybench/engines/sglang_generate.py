@@ -25,7 +25,8 @@ def generate_template(shape: RequestShape) -> BodyTemplate:
         "top_p": 1.0,
         "ignore_eos": shape.ignore_eos,
     }
-    body = {"rid": RID, "input_ids": [PROMPT], "sampling_params": sampling, "stream": shape.stream}
+    prompt: dict[str, object] = {"input_ids": [PROMPT]} if shape.prompt == "corpus" else {"text": PROMPT}
+    body = {"rid": RID, **prompt, "sampling_params": sampling, "stream": shape.stream}
     return make_template("/generate", body, shape.extra_body)
 
 
@@ -106,6 +107,19 @@ def take_meta(answer: Answer, meta: Mapping[str, Any]) -> None:
     answer.engine_queue_s = float_of(meta.get("queue_time"))
     answer.engine_e2e_s = float_of(meta.get("e2e_latency"))
     answer.engine_ttft_s = float_of(meta.get("first_token_latency"))
+    answer.response_id = str_of(meta.get("id"))
+    entered, prefilled = float_of(meta.get("forward_entry_time")), float_of(meta.get("prefill_finished_time"))
+    if entered is not None and prefilled is not None:
+        answer.engine_prefill_s = prefilled - entered
+    if answer.engine_ttft_s is not None and answer.engine_e2e_s is not None:
+        answer.engine_decode_s = answer.engine_e2e_s - answer.engine_ttft_s
+    answer.draft_tokens = _first_int(meta, "spec_num_proposed_drafts", "spec_draft_token_num")
+    answer.accepted_tokens = _first_int(meta, "spec_num_correct_drafts", "spec_accept_token_num")
+    answer.verify_rounds = int_of(meta.get("spec_verify_ct"))
+
+
+def _first_int(meta: Mapping[str, Any], *names: str) -> int | None:
+    return next((value for value in (int_of(meta.get(name)) for name in names) if value is not None), None)
 
 
 def _accept_length(meta: Mapping[str, Any]) -> float | None:

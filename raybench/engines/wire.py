@@ -47,3 +47,8 @@ def object_of(value: object) -> Mapping[str, Any]:
 
 def list_of(value: object) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
+
+
+def seconds_of_ms(value: object) -> float | None:
+    milliseconds = float_of(value)
+    return None if milliseconds is None else milliseconds / 1000

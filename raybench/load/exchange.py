@@ -71,7 +71,7 @@ def record(
     """
     stamps, answer, failure = exchange.stamps, exchange.answer, exchange.failure
     ok = failure is None
-    start, shape = int(order.windows[ticket]), order.shape_of(ticket)
+    start, shape, prompt = int(order.windows[ticket]), order.shape_of(ticket), order.prompt_of(ticket)
     return {
         "point_id": order.point_id,
         "attempt": order.attempt,
@@ -79,8 +79,9 @@ def record(
         "worker": worker,
         "ticket": ticket,
         "rid": order.rid(ticket),
-        "window_start": start,
-        "window_end": start + shape.input_tokens,
+        "prompt": None if prompt is None else prompt.name,
+        "window_start": start if prompt is None else None,
+        "window_end": start + shape.input_tokens if prompt is None else None,
         "tries": exchange.tries,
         "scheduled_ns": scheduled_ns,
         "asked_ns": stamps.asked_ns,
@@ -98,7 +99,7 @@ def record(
         "http_status": exchange.status,
         "finish_reason": answer.finish_reason,
         "done_marker": answer.done_marker,
-        "input_tokens_asked": shape.input_tokens,
+        "input_tokens_asked": shape.input_tokens if prompt is None else None,
         "output_tokens_asked": shape.output_tokens,
         "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens if ok else 0,
@@ -119,6 +120,14 @@ def record(
         "engine_queue_s": answer.engine_queue_s,
         "engine_ttft_s": answer.engine_ttft_s,
         "engine_e2e_s": answer.engine_e2e_s,
+        "engine_prefill_s": answer.engine_prefill_s,
+        "engine_decode_s": answer.engine_decode_s,
+        "draft_tokens": answer.draft_tokens,
+        "accepted_tokens": answer.accepted_tokens,
+        "verify_rounds": answer.verify_rounds,
+        "response_id": answer.response_id,
+        "answer_text": None if prompt is None else answer.text,
+        "reasoning_text": None if prompt is None else answer.reasoning,
         "chunk_ns": answer.chunk_ns if order.keep_chunks else None,
         "chunk_tokens": answer.chunk_tokens if order.keep_chunks else None,
     }

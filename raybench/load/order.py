@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.schema import Arm, RequestLimits
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import Arm
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Order:
 
     windows: start token of each ticket's window, int64, indexed by ticket.
     slots: how many requests this worker keeps in flight. sends: its part of an open loop, which has no slots.
-    lengths: input and output tokens by ticket, where they differ from the shape's. client: `auto` or `plain`
+    lengths: input and output tokens by ticket, where they differ from the shape's. prompts: of a prompt set,
+    sent in turn instead of the windows, whose numbers then mean nothing. client: `auto` or `plain`
     (`load/client.py`). starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width,
     unique per attempt and phase; the rid is this plus the eight-digit ticket. source_addresses: IP addresses to
     send from, of which the worker uses those of its host; empty leaves the choice to the system. first_route:
@@ -72,9 +75,18 @@ class Order:
     first_route: int = 0
     sends: Sends | None = None
     lengths: npt.NDArray[np.int64] | None = None
+    prompts: tuple[Prompt, ...] = ()
+
+    def prompt_of(self, ticket: int) -> Prompt | None:
+        """What this request sends of the prompt set; None when it sends a window."""
+        return self.prompts[ticket % len(self.prompts)] if self.prompts else None
 
     def shape_of(self, ticket: int) -> RequestShape:
         """What this request asks for."""
+        prompt = self.prompt_of(ticket)
+        if prompt is not None:
+            fields = {**self.shape.extra_body, **prompt.fields}
+            return replace(self.shape, output_tokens=prompt.output_tokens, extra_body=fields)
         if self.lengths is None:
             return self.shape
         input_tokens, output_tokens = self.lengths[ticket].tolist()

@@ -100,9 +100,8 @@ class LoadWorker:
         await self._disarm()
         engine = ENGINES[order.endpoint.engine]
         template = engine.template(order.shape)
-        self._armed = _Armed(
-            order, engine, template, self._prompts[template.prompt], make_client(order, self._clock)
-        )
+        rendered = None if order.prompts else self._prompts[template.prompt]
+        self._armed = _Armed(order, engine, template, rendered, make_client(order, self._clock))
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         """Carry out the armed order from `start_unix_ns` (the coordinator's clock) on."""
@@ -145,7 +144,7 @@ class _Armed:
     """An order with everything prepared that does not depend on the start."""
 
     def __init__(
-        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered, client: Client
+        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered | None, client: Client
     ) -> None:
         self.order = order
         self.engine = engine
@@ -165,10 +164,15 @@ class _Armed:
 
     def _make(self, ticket: int) -> bytes:
         start, shape = int(self.order.windows[ticket]), self.order.shape_of(ticket)
+        prompt, rid = self.order.prompt_of(ticket), self.order.rid(ticket)
+        if prompt is not None:
+            own = self.engine.template(shape)
+            return own.render(rid, prompt.as_messages if own.prompt == "messages" else prompt.body)
+        assert self.prompts is not None, "without a prompt set, text comes from a corpus"
         template = self._templates.get(shape.output_tokens)
         if template is None:
             template = self._templates[shape.output_tokens] = self.engine.template(shape)
-        return template.render(self.order.rid(ticket), self.prompts.slice(start, start + shape.input_tokens))
+        return template.render(rid, self.prompts.slice(start, start + shape.input_tokens))
 
 
 class _Shift:
@@ -291,7 +295,9 @@ class _Shift:
         """One request from its body to its record."""
         body = self._armed.body(ticket)
         decoder = self._armed.engine.decoder(
-            self._order.shape_of(ticket), event_bytes_max=self._order.limits.event_bytes_max, skim=True
+            self._order.shape_of(ticket),
+            event_bytes_max=self._order.limits.event_bytes_max,
+            skim=not self._order.prompts,  # its answers are kept
         )
         self._sent += 1
         self._in_flight += 1

@@ -40,6 +40,7 @@ class Evidence:
     requests: the load rows of all workers as read back from their part files, with `sent_unix_ns` and
     `end_unix_ns` on the coordinator's clock. lost_workers: worker -> reason.
     leased: requests that the coordinator handed out to workers, some of them ahead of a free slot.
+    gate_failure: what of the arm's quality gate failed, where the scenario measures all the same.
     health: the workers' own rows over the load (records.schema.WORKER), None where they were not kept.
     client: what each client host carried; rooflines: what each can carry, as far as it was ever measured.
     log: what the engine's own log told over the load, None where none was read, then log_reason says why if
@@ -71,6 +72,7 @@ class Evidence:
     link_changes: Mapping[str, int] = field(default_factory=dict)
     gpu: GpuState = field(default_factory=GpuState)
     gpu_required: bool = False
+    gate_failure: str | None = None
 
 
 def ok_rows(requests: pa.Table) -> pa.Table:
@@ -163,3 +165,9 @@ def check_links(evidence: Evidence) -> Iterator[Finding]:
                 f"the network link of {who} went down or came up {changes} times under the load",
                 {"host": name, "changes": changes},
             )
+
+
+def check_gate(evidence: Evidence) -> Iterator[Finding]:
+    """Numbers of an arm that did not pass its gate never stand without saying so."""
+    if evidence.gate_failure is not None:
+        yield Finding("gate_failed", "warning", f"quality gate not passed: {evidence.gate_failure}")

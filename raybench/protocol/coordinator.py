@@ -16,24 +16,26 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 import raybench
+from raybench.corpus.prompts import Prompt
 from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger, WindowsExhausted
 from raybench.engines import ENGINES
-from raybench.engines.contract import Facts, Http, RequestShape
+from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
-from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, TargetError
+from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET, TargetError
 from raybench.load.order import Endpoint
-from raybench.load.pacer import make_schedule
+from raybench.protocol.attempts import AttemptMaker
 from raybench.protocol.checks import Evidence
+from raybench.protocol.deployments import Deployments
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import flushed_groups, history_of, load_health, load_log, load_requests
-from raybench.protocol.fleet import LoadFleet, LogReading, TargetHost
+from raybench.protocol.fleet import LoadFleet, LogReading, ServiceReport, TargetHost
+from raybench.protocol.gate import GateResult, run_gate
 from raybench.protocol.invocation import History, Outcome
 from raybench.protocol.procedure import Attempt, Observed, Procedure
 from raybench.protocol.progress import Progress
+from raybench.protocol.request_log import RequestLogCopy
 from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
 from raybench.protocol.verdict import Verdict, judge, void_verdict
@@ -46,7 +48,7 @@ from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import PlannedSearch, Point, make_plan
-from raybench.scenario.schema import Arm, Limits, Scenario, Workload
+from raybench.scenario.schema import Arm, Limits, Scenario
 from raybench.scenario.search import Result
 from raybench.scenario.trace import Trace
 
@@ -58,7 +60,7 @@ class _Stop(Exception):
 
 
 class Coordinator:
-    """One run of one scenario. traces: by workload, of those that replay one."""
+    """One run of one scenario. traces, prompt_sets: by workload, of those that have one."""
 
     def __init__(
         self,
@@ -68,8 +70,9 @@ class Coordinator:
         run: RunDirectory,
         journal: Journal,
         history: History,
-        corpus: TokenCorpus,
+        corpus: TokenCorpus | None,
         traces: Mapping[str, Trace],
+        prompt_sets: Mapping[str, tuple[Prompt, ...]],
         ledger_dir: Path,
         fleet: LoadFleet,
         host: TargetHost,
@@ -86,7 +89,9 @@ class Coordinator:
         self._journal = journal
         self._history = history
         self._corpus = corpus
-        self._traces = traces
+        self._attempts = AttemptMaker(scenario, run_id, corpus, traces, prompt_sets, journal, history)
+        self._gates: dict[str, GateResult] = {}
+        self._request_logs: dict[str, RequestLogCopy] = {}
         self._ledger_dir = ledger_dir
         self._fleet = fleet
         self._host = host
@@ -102,9 +107,12 @@ class Coordinator:
         declared = {name: declared_limits(arm) for name, arm in scenario.arms.items()}
         self._plans = dict.fromkeys(scenario.arms, make_plan(scenario, declared, self._probed))
         self.progress = Progress(desk, clock, len(self._planned))
+        self._deployments = Deployments(host, journal, self.progress)
 
     async def run(self) -> Outcome:
         """Everything, to its end. Raises only for bugs and for a cluster that is gone."""
+        text = self._corpus
+        of_corpus = text and {"name": text.name, "sha256": text.sha256, "tokens": len(text.ids)}
         self._journal.append(
             "run_started",
             run_id=self._run_id,
@@ -112,20 +120,22 @@ class Coordinator:
             boot_id=read_boot_id(),
             resumed=bool(self._history.serial),
             workers=self._fleet.workers,
-            corpus={"name": self._corpus.name, "sha256": self._corpus.sha256, "tokens": len(self._corpus.ids)},
+            corpus=of_corpus,
             rooflines={host: roofline.as_record() for host, roofline in self._rooflines.items()},
         )
         stop: _Stop | None = None
         status: Literal["complete", "stopped", "interrupted"] = "complete"
         try:
-            for arm_name, arm in self._scenario.arms.items():
-                await self._run_arm(arm_name, arm)
+            await self._run_arms()
         except _Stop as reached:
             stop, status = reached, "stopped"
+        except TargetError as error:
+            self._target_failed = True
+            stop, status = _Stop(str(error)), "stopped"
         except asyncio.CancelledError:
             status = "interrupted"
             await self._fleet.cancel()
-        outcome = self._outcome(status, stop)
+        outcome = self._outcome(status, stop, await self._deployments.bring_service_back())
         self._journal.append("run_ended", **asdict(outcome))
         return outcome
 
@@ -133,6 +143,14 @@ class Coordinator:
     def _planned(self) -> list[Point]:
         """All points known so far, arm by arm, each arm's as its own plan has them."""
         return [point for arm, plan in self._plans.items() for point in plan.points if point.arm == arm]
+
+    async def _run_arms(self) -> None:
+        """One after the other. Raises TargetError when one cannot be started, reached or ended."""
+        arms = self._scenario.arms
+        left = {name: arm for name, arm in arms.items() if not self._arm_settled(name)}
+        await self._deployments.make_room(left, self._scenario.service)
+        for arm_name, arm in arms.items():
+            await self._run_arm(arm_name, arm)
 
     async def _run_arm(self, arm_name: str, arm: Arm) -> None:
         if self._arm_settled(arm_name):
@@ -144,11 +162,11 @@ class Coordinator:
                 target = await self._reach(arm_name, arm, stack)
                 facts = await target.facts()
                 limits = self._plan_arm(arm_name, arm, facts)
+                await self._pass_gate(target)
                 log = await self._watch(target, facts, stack)
             except TargetError as error:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
-                self._target_failed = True
-                raise _Stop(str(error)) from error
+                raise
             procedure = self._procedure(target, log)
             ledger = WindowLedger(
                 self._ledger_dir / f"{self._ledger_name(target, facts)}.jsonl", facts.instance or ""
@@ -166,12 +184,10 @@ class Coordinator:
 
     async def _reach(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> Target:
         """The arm's engine, launched when the scenario says so, alive."""
-        url = arm.url
-        if url is None:
-            self.progress.arm_step(arm_name, "launch")
-            stack.push_async_callback(self._host.stop, arm_name)
-            url = await self._host.launch(arm_name, arm)
-            self._journal.append("arm_launched", arm=arm_name, url=url)
+        url = await self._deployments.url_of(arm_name, arm, stack)
+        if arm.request_log is not None:
+            self._request_logs[arm_name] = RequestLogCopy(self._host, self._run, arm_name, arm.request_log)
+            stack.push_async_callback(self._keep_request_log, arm_name)
         endpoint = Endpoint.of_arm(arm, url)
         urls = arm.control_urls or [url]
         controls = [self._make_control(replace(endpoint, url=one), arm.admin_api_key_env) for one in urls]
@@ -191,6 +207,30 @@ class Coordinator:
         return all(self._history.settled(point.point_id) for point in points) and all(
             (search.arm, search.workload) in self._history.searched for search in searches
         )
+
+    async def _pass_gate(self, target: Target) -> None:
+        """Ask what the scenario's gate asks. Raises TargetError when it is not passed and that stops the run."""
+        gate, arm_name = self._scenario.gate, target.arm_name
+        if gate is None:
+            return
+        self.progress.arm_step(arm_name, "gate")
+        http = self._make_control(target.endpoint, None)
+        try:
+            result = await run_gate(gate, target, http)
+        finally:
+            if hasattr(http, "close"):
+                await http.close()
+        self._gates[arm_name] = result
+        write_json(self._run.arm(arm_name) / "gate.json", result.as_record())
+        told = [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in result.checks]
+        self._journal.append("gate", arm=arm_name, ok=result.ok, summary=result.summary, checks=told)
+        if not result.ok and gate.on_failure == "stop":
+            raise TargetError("gate", f"{arm_name}: quality gate {result.summary}; {result.needed} must pass")
+
+    async def _keep_request_log(self, arm_name: str) -> None:
+        copy = self._request_logs.get(arm_name)
+        if copy is not None and (problem := await copy.pull()) is not None:
+            self._journal.append("request_log", arm=arm_name, problem=problem)
 
     def _plan_arm(self, arm_name: str, arm: Arm, facts: Facts) -> Limits:
         """Plan the arm once more with what the engine said of itself; all that is known of its limits."""
@@ -258,7 +298,7 @@ class Coordinator:
         if server.enabled:
             watch = ServerWatch(target, facts.instance, self._run, self._files, self._clock, server.interval_s)
             await stack.enter_async_context(watch)
-        if target.arm.log is None and target.arm.sim is None:
+        if not target.arm.tells_its_log:
             return LogReading()
         stack.push_async_callback(self._host.unwatch_log)
         log = await self._host.watch_log(target.arm_name, target.arm)
@@ -309,11 +349,12 @@ class Coordinator:
         guards = self._scenario.guards
         number = self._history.attempts.get(point.point_id, 0)
         verdict = Verdict("void", (), {})
-        for left in reversed(range(guards.attempts_max)):
+        for left in reversed(range(self._attempts.tries(point))):
             number += 1
             try:
-                attempt = self._prepare(point, number, ledger)
+                attempt = self._attempts.make(point, number, ledger)
                 observed = await procedure.carry_out(attempt)
+                await self._keep_request_log(point.arm)
                 evidence = await self._evidence(attempt, target, observed)
                 verdict = judge(evidence, guards, attempts_left=left)
             except WindowsExhausted as error:
@@ -332,45 +373,12 @@ class Coordinator:
                 break
         return number, verdict
 
-    def _prepare(self, point: Point, number: int, ledger: WindowLedger) -> Attempt:
-        """Text that this server instance has never been sent, written into the ledger first."""
-        workload = self._workload(point)
-        prewarm = point.prewarm_requests
-        purpose = f"{self._run_id} {point.point_id} attempt {number}"
-        ids, length = self._corpus.ids, point.input_tokens
-        sha256 = self._corpus.sha256
-        warm = np.zeros(0, np.int64)
-        if prewarm:
-            warm = ledger.take(ids, prewarm, length, f"{purpose} prewarm", corpus_sha256=sha256)
-        windows = ledger.take(ids, point.requests, length, f"{purpose} load", corpus_sha256=sha256)
-        self._history.serial += 1
-        self._journal.append(
-            "attempt_started",
-            point_id=point.point_id,
-            attempt=number,
-            serial=self._history.serial,
-            windows={"load": _span(windows), "prewarm": _span(warm)},
-        )
-        arm = self._scenario.arms[point.arm]
-        shape = RequestShape(
-            route=arm.effective_route,
-            input_tokens=point.input_tokens,
-            output_tokens=point.output_tokens,
-            model=arm.model,
-            temperature=workload.temperature,
-            ignore_eos=workload.ignore_eos,
-            stream=workload.stream,
-            extra_body=dict(arm.extra_body),
-        )
-        schedule = make_schedule(workload, point.level, point.requests, self._traces.get(workload.name))
-        return Attempt(point, number, self._history.serial, shape, windows, warm, schedule)
-
     async def _evidence(self, attempt: Attempt, target: Target, observed: Observed) -> Evidence:
         """The records as they are on disk, and what the steps saw."""
         history = history_of(self._run)
         of_attempt = (self._run, attempt.point.point_id, attempt.number, history)
         requests, torn, client = load_requests(*of_attempt)
-        gpu = self._scenario.monitors.gpu
+        gpu, gate = self._scenario.monitors.gpu, self._gates.get(attempt.point.arm)
         return Evidence(
             point=attempt.point,
             requests=requests,
@@ -395,10 +403,8 @@ class Coordinator:
             link_changes=observed.link_changes,
             gpu=await self._host.gpu_state(observed.load.start_unix_ns),
             gpu_required=gpu.required,
+            gate_failure=None if gate is None or gate.ok else gate.summary,
         )
-
-    def _workload(self, point: Point) -> Workload:
-        return next(w for w in self._scenario.workloads if w.name == point.workload)
 
     def _commit(self, point: Point, attempt: int | None, verdict: str, reasons: list[str]) -> None:
         self._journal.append(
@@ -414,19 +420,21 @@ class Coordinator:
         self._verdicts[point.point_id] = verdict
         self.progress.point_done(point, verdict)
 
-    def _outcome(self, status: Literal["complete", "stopped", "interrupted"], stop: _Stop | None) -> Outcome:
+    def _outcome(
+        self,
+        status: Literal["complete", "stopped", "interrupted"],
+        stop: _Stop | None,
+        service: ServiceReport | None,
+    ) -> Outcome:
         verdicts = list(self._verdicts.values())
         counts = {name: verdicts.count(name) for name in ("accepted", "void", "skipped")}
         missing = len(self._planned) - len(verdicts)
         all_valid = status == "complete" and not counts["void"] and not missing
         code = EXIT_TARGET if self._target_failed else EXIT_OK if all_valid else EXIT_NOT_ALL_VALID
-        return Outcome(
-            status,
-            **counts,
-            missing=missing,
-            reason=None if stop is None else str(stop),
-            exit_code=code,
-        )
+        if service is not None and service.phase == "not_verified":
+            code = EXIT_SERVICE
+        reason = None if stop is None else str(stop)
+        return Outcome(status, **counts, missing=missing, reason=reason, exit_code=code)
 
 
 def limits_of(facts: Facts) -> Limits:
@@ -439,10 +447,3 @@ def limits_of(facts: Facts) -> Limits:
         "page_tokens": facts.page_tokens,
     }
     return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})
-
-
-def _span(windows: np.ndarray) -> dict[str, int] | None:
-    """Where in the corpus the windows begin: lowest, highest, how many."""
-    if not len(windows):
-        return None
-    return {"first": int(windows.min()), "last": int(windows.max()), "count": len(windows)}

@@ -13,7 +13,7 @@ from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import ClockOffset
-from raybench.scenario.schema import Arm
+from raybench.scenario.schema import Arm, Service
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,40 @@ class LoadFleet(Protocol):
         """Give up the orders under way."""
 
 
+@dataclass(frozen=True)
+class ServiceReport:
+    """Where the service in use stands, by its keeper (`deploy/keeper.py`): the phase, and what is not right."""
+
+    phase: str
+    problems: tuple[str, ...]
+
+
 class TargetHost(Protocol):
     """What happens on the host of the serving engine."""
 
-    async def launch(self, arm_name: str, arm: Arm) -> str:
-        """Start the arm's engine there; its URL. Raises TargetError."""
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        """Keep what the arm is made of. Raises ConfigError for what is not there."""
 
-    async def stop(self, arm_name: str) -> None:
-        """Stop what `launch` started; nothing when nothing runs."""
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        """Make room: the phase is `down` when there is."""
+
+    async def bring_service_back(self) -> ServiceReport:
+        """After `take_service_down`: the phase is `verified` when the service is as it was."""
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
+        """Start the arm's engine there: its URL, and how long it took to be ready. Raises TargetError."""
+
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
+        """Stop what `launch` started; how that process ended, None when nothing runs.
+
+        Raises TargetError when something survived.
+        """
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        """At most `size` bytes of a file there, from `offset` on; `{folder}` in the path is the arm's folder.
+
+        Raises TargetError when it cannot be read.
+        """
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         """Start the GPU monitor; None, or the reason why there is no GPU data."""

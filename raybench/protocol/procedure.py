@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from raybench.analysis.server_log import LogSpan
+from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import QueueState, RequestShape
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
@@ -28,8 +29,9 @@ from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHo
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
+from raybench.scenario.load_block import Load
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Guards, Load
+from raybench.scenario.schema import Guards
 
 Windows = npt.NDArray[np.int64]
 Phase = Literal["prewarm", "load"]
@@ -42,7 +44,7 @@ REFUSALS_KEPT = 20
 class Attempt:
     """One try of a point, with the text that it may send. serial: unique in the run, for rids.
 
-    schedule: of an open loop.
+    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
     """
 
     point: Point
@@ -52,6 +54,8 @@ class Attempt:
     windows: Windows
     prewarm_windows: Windows
     schedule: Schedule | None = None
+    prompts: tuple[Prompt, ...] = ()
+    flush: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Procedure:
             idle_known = await self._idle(attempt) and idle_known
         log_before_flush = await self._log_mark()
         flush_reply = None
-        if guards.flush:
+        if attempt.flush:
             async with self._step(attempt, "flush") as detail:
                 refusals: list[str] = []
                 flush_reply = detail["reply"] = await target.flush(guards, refusals.append)
@@ -227,6 +231,7 @@ class Procedure:
                 first_route=number if schedule is not None else befores[number],
                 sends=None if schedule is None else deal(schedule, number, len(workers)),
                 lengths=None if schedule is None else schedule.lengths,
+                prompts=attempt.prompts,
             )
             for number, (worker, share) in enumerate(slots.items())
         }

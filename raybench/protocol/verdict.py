@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from raybench.protocol.answer_checks import check_answers, check_engine_times, check_prompt_lengths
 from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
 from raybench.protocol.checks import (
     Evidence,
+    check_gate,
     check_links,
     check_reached_load,
     check_workers,
@@ -76,7 +78,10 @@ def _of_complete_records(
 ) -> tuple[Finding, ...]:
     return (
         *check_lengths(evidence, guards),
+        *check_prompt_lengths(evidence.requests, evidence.point),
         *check_empty(evidence, guards),
+        *check_answers(evidence.requests, ignore_eos=evidence.ignore_eos),
+        *check_engine_times(evidence.requests),
         *check_streaming(evidence, guards),
         *check_hits(evidence, rates, guards),
         *check_log(evidence),
@@ -93,4 +98,5 @@ def _of_complete_records(
         *check_links(evidence),
         *check_gpu(evidence.gpu, required=evidence.gpu_required),
         *check_clocks(evidence.clocks, guards),
+        *check_gate(evidence),
     )

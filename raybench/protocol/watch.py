@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from types import TracebackType
 
 from raybench.monitors.server import ServerSampler
@@ -43,12 +42,16 @@ class ServerWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task  # a bug of the sampler comes up here
-        self._files.append(self._path, self._encoder.close())
-        self._files.close(self._path)
+        try:
+            if self._task is not None:
+                self._task.cancel()
+                # Not awaited itself: an interruption of ours just now would look like the sampler's end.
+                await asyncio.wait([self._task])
+                if not self._task.cancelled():
+                    self._task.result()  # a bug of the sampler comes up here
+        finally:
+            self._files.append(self._path, self._encoder.close())
+            self._files.close(self._path)
 
     async def _sample_for_ever(self) -> None:
         while True:

@@ -76,3 +76,10 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_piece(path: Path, offset: int, size: int) -> bytes:
+    """At most `size` bytes from `offset` on; empty at the end. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(size)

@@ -1,12 +1,12 @@
 """The run directory: where everything of a run lies, under names that are safe on any disk.
 
-    manifest.json  journal.jsonl
-    arms/<arm>/                                            facts, gpus, launch log
+    manifest.json  journal.jsonl  service.json
+    arms/<arm>/                                            facts, gpus, inventory, process, launch log
     parts/<arm>/<workload>/<level>/attempt-<n>/<name>.arrows
     parts/gpu/<host>.arrows   parts/server/<arm>.arrows    `~2` behind the name of a second one
     parts/gpu/<host>.<anchor>.arrows                       taken in from `raybench monitor`
     parts/server_log/<arm>.arrows                          lines of the engine's own log
-    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json
+    points.parquet requests.parquet gpu.parquet server.parquet worker.parquet searches.json artifacts.json
     report.md report.html report.json   `.zh` before the ending in Chinese; plots/ where asked for
 
 Used by the coordinator (create), the recorder (paths) and by merge and report (read).
@@ -67,6 +67,7 @@ class RunDirectory:
         self.path = path
         self.manifest = path / "manifest.json"
         self.journal = path / "journal.jsonl"
+        self.service_json = path / "service.json"
         self.arms = path / "arms"
         self.parts = path / "parts"
         self.points_parquet = path / "points.parquet"
@@ -75,6 +76,8 @@ class RunDirectory:
         self.server_parquet = path / "server.parquet"
         self.worker_parquet = path / "worker.parquet"
         self.searches_json = path / "searches.json"
+        self.probes = path / "probes"
+        self.artifacts_json = path / "artifacts.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"
         self.report_json = path / "report.json"
@@ -114,6 +117,16 @@ class RunDirectory:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def request_logs(self, arm: str) -> list[Path]:
+        """Copies of the log in which the arm's server tells of its requests, one an invocation."""
+        return sorted((self.arms / safe_name(arm) / "request-log").glob("*.jsonl"))
+
+    def next_request_log(self, arm: str) -> Path:
+        """Where the copy of this invocation goes; its folder is made if missing."""
+        folder = self.arm(arm) / "request-log"
+        folder.mkdir(exist_ok=True)
+        return folder / f"{len(self.request_logs(arm)) + 1:03d}.jsonl"
 
     def attempt(self, point_id: str, attempt: int) -> Path:
         """Folder of the parts of one attempt (1-based) of a point `arm/workload/level`."""

@@ -23,6 +23,7 @@ REQUESTS = pa.schema(
         ("worker", _str),
         ("ticket", _i64),  # sequence number of the request in its attempt, 0-based
         ("rid", _str),  # fixed-width id sent to the engine
+        ("prompt", _str),  # its name in the prompt set; null where a window of the corpus was sent
         ("window_start", _i64),  # first corpus token sent
         ("window_end", _i64),  # one past the last
         ("tries", _i32),  # HTTP requests that left for this record; 1 unless a stale connection was retried
@@ -63,6 +64,14 @@ REQUESTS = pa.schema(
         ("engine_queue_s", _f64),
         ("engine_ttft_s", _f64),
         ("engine_e2e_s", _f64),
+        ("engine_prefill_s", _f64),
+        ("engine_decode_s", _f64),  # first token to last by the engine's clock
+        ("draft_tokens", _i64),
+        ("accepted_tokens", _i64),
+        ("verify_rounds", _i64),
+        ("response_id", _str),  # the answer's own id
+        ("answer_text", _str),  # of a prompt set only, as the server wrote it
+        ("reasoning_text", _str),
         ("chunk_ns", pa.list_(_i64)),  # stamp of each chunk that carried tokens
         ("chunk_tokens", pa.list_(_i32)),  # tokens it carried
     ]

@@ -39,7 +39,8 @@ class Paragraph:
 class Row:
     """Cells of one line.
 
-    struck: indices of numbers that do not count; strong: of those clearly better than all they compete with.
+    struck: indices of numbers that do not count; strong: of those clearly better than all they compete with, or
+    not to be missed.
     values: what the cells are sorted by, where that is a number. point: index of the point behind the row.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.document import Row, Table
 from raybench.report.points import Point, level_name
-from raybench.report.source import Source
+from raybench.report.source import ArmFacts, Source
 from raybench.report.tables import verdict
 from raybench.report.text import Text
 
@@ -114,9 +115,15 @@ def _says_nothing_of_serving(name: str) -> bool:
 
 
 def launch_commands(source: Source) -> list[tuple[str, str]]:
-    """(arm, how its engine says it was launched), of those that say."""
-    told = [(arm, setting(facts.facts, "launch_command")) for arm, facts in source.by_arm.items()]
+    """(arm, how it was launched): by raybench itself, or as its engine says, of those that say."""
+    told = [(arm, _launch_command(facts)) for arm, facts in source.by_arm.items()]
     return [(arm, str(command)) for arm, command in told if command]
+
+
+def _launch_command(arm: ArmFacts) -> object:
+    if arm.settings.get("launch") and arm.processes:
+        return shlex.join(arm.processes[-1]["argv"])
+    return setting(arm.facts, "launch_command")
 
 
 def _fact(value: object, text: Text) -> str:

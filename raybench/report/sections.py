@@ -9,7 +9,7 @@ from pathlib import Path
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers
 from raybench.deploy.ledger import digest_file
-from raybench.report import numbers, plots, searches
+from raybench.report import artifacts, deployments, numbers, plots, probes, searches
 from raybench.report.agreement import agreement_section
 from raybench.report.document import (
     Block,
@@ -34,6 +34,7 @@ from raybench.report.findings import summary
 from raybench.report.points import Point, is_boundary, is_open_loop
 from raybench.report.repeats import repeats_table
 from raybench.report.retest_section import retest_section
+from raybench.report.service import is_back, service_line
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
     appendix_table,
@@ -61,6 +62,7 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
     made = [
         Section("summary", text.summary, tuple(summary(arms, text))),
         Section("environment", text.environment, tuple(_environment(source, text))),
+        Section("deployments", text.deployments.heading, tuple(_deployments(source, text))),
         Section("protocol", text.protocol, tuple(_protocol(source, text))),
         Section(
             "limits",
@@ -71,6 +73,8 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
         Section("repeats", text.repeats, _repeats(pooled, text)),
         Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
         Section("searches", text.searches.heading, tuple(_searches(source, text))),
+        Section("gate", text.artifacts.gate, _with_note("", _gates(source, text))),
+        Section("artifacts", text.artifacts.heading, (*_artifacts(source, text), *_probes(source, text))),
         Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(arms, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
@@ -141,6 +145,19 @@ def _origin(run: Run, text: Text) -> Iterator[str]:
         yield text.not_stated.format(names=", ".join(imported["not_stated"]))
 
 
+def _deployments(source: Source, text: Text) -> Iterator[Block]:
+    """How the service in use is, the processes that were started, and what arms are made of."""
+    for service in (run.service for run in source.runs if run.service):
+        yield Paragraph(service_line(service), tone="" if is_back(service) else "bad")
+    processes = deployments.process_table(source, text)
+    if processes.rows:
+        yield processes
+    made_of = deployments.ledger_table(source, text)
+    if made_of.rows:
+        yield Heading(text.deployments.ledger)
+        yield made_of
+
+
 def _protocol(source: Source, text: Text) -> Iterator[Block]:
     """What was really done, run by run, with the attempts that were rejected."""
     for index, run in enumerate(source.runs):
@@ -206,6 +223,30 @@ def _searches(source: Source, text: Text) -> Iterator[Block]:
         yield Heading(searches.title(entry, text))
         yield bullets(*searches.answer(entry, text))
         yield searches.probe_table(entry, text)
+
+
+def _gates(source: Source, text: Text) -> Table:
+    gates = {arm: known.gate for arm, known in source.by_arm.items() if known.gate}
+    return artifacts.gate_table(gates, text.artifacts)
+
+
+def _artifacts(source: Source, text: Text) -> Iterator[Block]:
+    free = {
+        point["name"]: min(gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known)
+        for point in source.points
+        if (known := [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]])
+    }
+    for number, titled in enumerate(artifacts.comparisons(source.artifacts, free, text.artifacts)):
+        if not number:
+            yield Paragraph(text.artifacts.note)
+        yield Heading(titled.title)
+        yield from _with_note(titled.note, titled.table)
+
+
+def _probes(source: Source, text: Text) -> Iterator[Block]:
+    for probe in (probe for run in source.runs for probe in run.probes):
+        yield Heading(text.artifacts.probes.format(arm=probe["arm"], parameter=probe["parameter"]))
+        yield from _with_note(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
 
 
 def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:

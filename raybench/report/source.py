@@ -48,12 +48,17 @@ _JSON_COLUMNS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. status: how it ended; None when its journal does not say."""
+    """One run directory. status: how it ended; None when its journal does not say.
+
+    service: what the keeper of the service in use told last. probes: of launch parameters, before the run.
+    """
 
     directory: RunDirectory
     manifest: Mapping[str, Any]
     status: str | None = None
     warnings: tuple[str, ...] = ()
+    service: Mapping[str, Any] = field(default_factory=dict)
+    probes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def run_id(self) -> str:
@@ -76,7 +81,8 @@ class ArmFacts:
     """What is known of an arm beside its points.
 
     facts: what its engine said of itself. gpus: devices by host. limits: what it can hold, as journalled
-    when it was last ready. settings: the arm as the scenario gives it.
+    when it was last ready. settings: the arm as the scenario gives it. processes: those that were started for
+    it, inventory: what it is made of, gate: what its quality gate found.
     """
 
     run: Run
@@ -84,6 +90,9 @@ class ArmFacts:
     gpus: Mapping[str, Any] = field(default_factory=dict)
     limits: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    processes: Sequence[Mapping[str, Any]] = ()
+    inventory: Mapping[str, Any] = field(default_factory=dict)
+    gate: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,7 @@ class Source:
     points: list[Point]
     by_arm: Mapping[str, ArmFacts]
     searches: Sequence[Mapping[str, Any]] = ()
+    artifacts: Sequence[Mapping[str, Any]] = ()
     agreements: Sequence[Agreement] = ()
 
     @property
@@ -157,6 +167,7 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     points: list[Point] = []
     by_arm: dict[str, ArmFacts] = {}
     found: list[Mapping[str, Any]] = []
+    artifacts: list[Mapping[str, Any]] = []
     agreements: list[Agreement] = []
     for index, (directory, own) in enumerate(zip(directories, rows, strict=True)):
         run, arms = _read_run(directory, arms_of(own))
@@ -167,9 +178,10 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
             name = names[point["arm"]] + point["point_id"].removeprefix(point["arm"])
             place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
             points.append(point | place)
+        found += _entries(directory.searches_json, names)
+        artifacts += _entries(directory.artifacts_json, names)
         agreements += _agreements(directory, {point["point_id"]: point["name"] for point in points[-len(own) :]})
-        found += [{**one, "arm": names[one["arm"]]} for one in _searches(directory) if one["arm"] in names]
-    return Source(tuple(runs), points, by_arm, found, agreements)
+    return Source(tuple(runs), points, by_arm, found, artifacts, agreements)
 
 
 def points_of_arms(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
@@ -209,29 +221,45 @@ def _read_run(directory: RunDirectory, arms: Sequence[str]) -> tuple[Run, dict[s
         manifest=manifest,
         status=str(ended[-1]["status"]) if ended else None,
         warnings=tuple(json_object(directory.path / MERGE_JSON).get("warnings") or ()),
+        service=json_object(directory.service_json),
+        probes=tuple(json_object(path) for path in sorted(directory.probes.glob("*.json"))),
     )
     settings = manifest.get("scenario", {}).get("arms") or {}
-    facts = {
-        arm: ArmFacts(
-            run=run,
-            facts=json_object(directory.path / "arms" / safe_name(arm) / "facts.json"),
-            gpus=json_object(directory.path / "arms" / safe_name(arm) / "gpus.json"),
-            limits=limits.get(arm, {}),
-            settings=settings.get(arm) or {},
-        )
-        for arm in arms
-    }
-    return run, facts
+    return run, {arm: _arm_facts(run, arm, limits.get(arm, {}), settings.get(arm) or {}) for arm in arms}
 
 
-def _searches(directory: RunDirectory) -> list[Mapping[str, Any]]:
-    """The entries of searches.json; none where the scenario searches nothing."""
-    if not directory.searches_json.is_file():
+def _arm_facts(run: Run, arm: str, limits: Mapping[str, Any], settings: Mapping[str, Any]) -> ArmFacts:
+    folder = run.directory.arms / safe_name(arm)
+    return ArmFacts(
+        run=run,
+        facts=json_object(folder / "facts.json"),
+        gpus=json_object(folder / "gpus.json"),
+        limits=limits,
+        settings=settings,
+        processes=json_list(folder / "process.json"),
+        inventory=json_object(folder / "inventory.json"),
+        gate=json_object(folder / "gate.json"),
+    )
+
+
+def _entries(path: Path, names: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    """Those of searches.json or artifacts.json whose arm is told, with its name here; none without a file."""
+    for entry in json_list(path):
+        if (arm := entry["arm"]) in names:
+            own = {"arm": names[arm]}
+            if "point_id" in entry:
+                own["name"] = names[arm] + entry["point_id"].removeprefix(arm)
+            yield {**entry, **own}
+
+
+def json_list(path: Path) -> list[Mapping[str, Any]]:
+    """A JSON list of objects of a run; empty where there is no file. Raises RunDirectoryError."""
+    if not path.is_file():
         return []
-    entries = read_json(directory.searches_json)
-    if not isinstance(entries, list):
-        raise RunDirectoryError(f"{directory.searches_json}: not a list of searches")
-    return entries
+    value = read_json(path)
+    if not isinstance(value, list):
+        raise RunDirectoryError(f"{path}: not a list")
+    return value
 
 
 def _agreements(directory: RunDirectory, names: Mapping[str, str]) -> Iterator[Agreement]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raybench.report.artifact_text import ArtifactText
+
 
 @dataclass(frozen=True)
 class Text:
@@ -84,6 +86,8 @@ class Text:
     open_loop_note: str
     open_loop_columns: tuple[str, ...]
     searches: SearchText
+    artifacts: ArtifactText
+    deployments: DeploymentText
     boundary: str
     boundary_note: str
     boundary_columns: tuple[str, ...]
@@ -154,6 +158,17 @@ class SearchText:
     slo_sides: dict[bool | None, str]
     knee_sides: dict[bool | None, str]
     not_known: str
+
+
+@dataclass(frozen=True)
+class DeploymentText:
+    """The words of processes on the target's host, and of what arms are made of. reasons: why one ended."""
+
+    heading: str
+    process_columns: tuple[str, ...]
+    reasons: dict[str, str]
+    ledger: str
+    ledger_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.report.text import AgreementText, Page, Plots, SearchText, Text
+from raybench.report.artifact_text import ENGLISH_ARTIFACTS
+from raybench.report.text import AgreementText, DeploymentText, Page, Plots, SearchText, Text
 
 ENGLISH_SEARCHES = SearchText(
     heading="Searches",
@@ -207,6 +208,22 @@ ENGLISH = Text(
         "Verdict",
     ),
     searches=ENGLISH_SEARCHES,
+    artifacts=ENGLISH_ARTIFACTS,
+    deployments=DeploymentText(
+        heading="Deployments",
+        process_columns=("Arm", "Load", "Process", "End"),
+        reasons={
+            "stopped": "stopped by raybench",
+            "not_ready": "not ready in time",
+            "out_of_memory": "out of memory",
+            "out_of_host_memory": "out of host memory",
+            "killed": "killed by somebody else",
+            "failed": "failed",
+            "ended": "ended by itself",
+        },
+        ledger="What the arms are made of",
+        ledger_columns=("Arm", "What", "sha256 or version"),
+    ),
     boundary="Context boundary",
     boundary_note="One output token: these rows prove capacity and prefill only.",
     boundary_columns=(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.report.text import AgreementText, Page, Plots, SearchText, Text
+from raybench.report.artifact_text import CHINESE_ARTIFACTS
+from raybench.report.text import AgreementText, DeploymentText, Page, Plots, SearchText, Text
 
 CHINESE_SEARCHES = SearchText(
     heading="搜索",
@@ -199,6 +200,22 @@ CHINESE = Text(
         "结论",
     ),
     searches=CHINESE_SEARCHES,
+    artifacts=CHINESE_ARTIFACTS,
+    deployments=DeploymentText(
+        heading="部署",
+        process_columns=("方案", "加载", "进程", "结束原因"),
+        reasons={
+            "stopped": "由 raybench 停止",
+            "not_ready": "未在时限内就绪",
+            "out_of_memory": "显存不足",
+            "out_of_host_memory": "主机内存不足",
+            "killed": "被其他进程终止",
+            "failed": "异常退出",
+            "ended": "自行退出",
+        },
+        ledger="各方案的构成",
+        ledger_columns=("方案", "项目", "sha256 或版本"),
+    ),
     boundary="上下文边界",
     boundary_note="输出 1 个 token：只验证容量与 prefill。",
     boundary_columns=("输入长度", "方案", "已完成并发", "Input TPS（最低并发）", "TTFT P95（最高并发）", "未完成"),

@@ -133,6 +133,8 @@ def report_json(source: Source, text: Text, pooled: Source | None = None) -> dic
                 "scenario_sha256": run.manifest.get("scenario_sha256"),
                 "status": run.status,
                 "warnings": list(run.warnings),
+                "service": run.service,
+                "probes": list(run.probes),
             }
             for run in source.runs
         ],
@@ -141,10 +143,14 @@ def report_json(source: Source, text: Text, pooled: Source | None = None) -> dic
         "points": source.points,
         "pooled": [] if pooled is None else [_plain(point) for point in pooled.points],
         "searches": list(source.searches),
+        "artifacts": list(source.artifacts),
         "agreements": [asdict(one) for one in source.agreements],
         "facts": {arm: known.facts for arm, known in source.by_arm.items()},
         "gpus": {arm: known.gpus for arm, known in source.by_arm.items()},
         "limits": {arm: known.limits for arm, known in source.by_arm.items()},
+        "processes": {arm: list(known.processes) for arm, known in source.by_arm.items()},
+        "inventories": {arm: known.inventory for arm, known in source.by_arm.items()},
+        "gates": {arm: known.gate for arm, known in source.by_arm.items()},
         "notes": notes(source, text),
     }
 

@@ -5,7 +5,8 @@ A limit that is not known stays None, and so does everything that would depend o
 
 from __future__ import annotations
 
-from raybench.scenario.schema import Arm, EngineName, Limits, Sim, SimProfile, Workload
+from raybench.scenario.schema import Arm, EngineName, Limits, Workload
+from raybench.scenario.sim_block import Sim, SimProfile
 
 #: What the simulated engine's profiles hold; the second and third are the two deployments of the first seed.
 SIM_LIMITS: dict[SimProfile, Limits] = {

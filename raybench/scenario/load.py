@@ -72,7 +72,9 @@ def effective(scenario: Scenario) -> dict[str, Any]:
         values["arms"][name]["route"] = arm.effective_route
     for shown, workload in zip(values["workloads"], scenario.workloads, strict=True):
         shown["prewarm_requests"] = scenario.prewarm_requests_of(workload)
-        for name, value in (("requests", workload.effective_requests), ("arrivals", workload.effective_arrivals)):
+        shown["ignore_eos"] = workload.effective_ignore_eos
+        requests = workload.effective_requests if workload.prompt_set is None else None
+        for name, value in (("requests", requests), ("arrivals", workload.effective_arrivals)):
             shown[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
     return values
 

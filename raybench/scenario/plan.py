@@ -38,6 +38,7 @@ class Point:
     prewarm_requests: int = 0
     rate_per_s: float | None = None
     trace_speed: float | None = None
+    prompt_set: bool = False
 
     @property
     def level(self) -> Level:
@@ -113,7 +114,7 @@ def make_plan(
                 searches.append(_plan_search(scenario, arm, workload, workload.search.question, known))
                 to_send = _most_points(scenario, workload, searches[-1], known)
             for point in to_send:
-                if point.skip_reason is None:
+                if point.skip_reason is None and workload.prompt_set is None:
                     once = point.requests + point.prewarm_requests
                     windows[arm][point.input_tokens] += scenario.guards.attempts_max * once
     return Plan(tuple(points), tuple(searches), {arm: dict(needed) for arm, needed in windows.items()})
@@ -160,4 +161,5 @@ def make_point(scenario: Scenario, arm: str, workload: Workload, level: Level, l
         queueing=queueing(limits, workload, level.concurrency),
         skip_reason=structural_skip(limits, workload, level.concurrency),
         prewarm_requests=scenario.prewarm_requests_of(workload),
+        prompt_set=workload.prompt_set is not None,
     )

@@ -16,13 +16,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.arrivals import Arrivals, TraceReplay
-from raybench.scenario.faults import SimFaults
+from raybench.scenario.gate import Gate
+from raybench.scenario.launch import Command, HostPath, Inventory, Launch, ServiceCheck
 from raybench.scenario.levels import Level
+from raybench.scenario.load_block import Load, Placement
+from raybench.scenario.monitors_block import Monitors
+from raybench.scenario.prompt_set import PromptSet
 from raybench.scenario.search_block import SearchBlock
+from raybench.scenario.sim_block import Sim
 from raybench.scenario.values import (
     Count,
     Headers,
-    IpAddress,
     Misfit,
     Model,
     Name,
@@ -32,13 +36,11 @@ from raybench.scenario.values import (
     Url,
     VariableName,
     Words,
-    refuse_doubled,
     refuse_repeats,
 )
 
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
 Route = Literal["generate", "completions", "chat"]
-SimProfile = Literal["small", "tp2pp4", "tp8_eagle3"]
 
 
 class Limits(Model):
@@ -63,37 +65,21 @@ class EngineLog(Model):
     path: Annotated[str, Field(pattern="^/"), Words("an absolute path on the target's host")]
 
 
-class Sim(Model):
-    """Start the built-in simulated engine for this arm instead of reaching a real one.
-
-    `time_compression` 50 means that fifty simulated seconds pass in one.
-    """
-
-    profile: SimProfile = "small"
-    time_compression: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    incremental: bool = False
-    seed: Annotated[int, Field(ge=0)] = 0
-    max_running_requests: Count | None = None
-    max_queued_requests: Count | None = None
-    kv_pool_tokens: Tokens | None = None
-    page_tokens: Count | None = None
-    faults: SimFaults = SimFaults()
-
-
 class Tls(Model):
     verify: bool = True
     ca_file: str | None = None
 
 
 class Arm(Model):
-    """One deployment under comparison: exactly one of `url` (reach it) or `sim` (start it)."""
+    """One deployment under comparison: exactly one of `url` (reached, or launched there) and `sim` (started)."""
 
     engine: EngineName = "sglang"
     url: Url | None = None
     control_urls: list[Url] = []
     load_urls: list[Url] = []
     sim: Sim | None = None
+    launch: Launch | None = None
+    inventory: Inventory = Inventory()
     route: Route | None = None
     model: str | None = None
     api_key_env: VariableName | None = None
@@ -103,11 +89,14 @@ class Arm(Model):
     limits: Limits = Limits()
     extra_body: dict[str, object] = {}
     log: EngineLog | None = None
+    request_log: HostPath | None = None
 
     @model_validator(mode="after")
     def _one_way_to_the_target(self) -> Arm:
         if (self.url is None) == (self.sim is None):
             raise ValueError("an arm needs exactly one of `url` and `sim`")
+        if self.launch is not None and self.url is None:
+            raise Misfit("what is launched answers at an address: give `url`, not `sim`", "launch")
         if self.sim is not None and self.engine != "sglang":
             raise ValueError("the simulated engine speaks SGLang: leave `engine` out or write sglang")
         if self.log is not None and self.engine != "sglang":
@@ -131,6 +120,16 @@ class Arm(Model):
         return self
 
     @property
+    def is_started(self) -> bool:
+        """Whether raybench starts it and ends it; else it is only reached."""
+        return self.sim is not None or self.launch is not None
+
+    @property
+    def tells_its_log(self) -> bool:
+        """Whether the engine's own log is read: the one that is named, or SGLang's where raybench starts it."""
+        return self.log is not None or (self.is_started and self.engine == "sglang")
+
+    @property
     def effective_route(self) -> Route:
         return self.route or ("generate" if self.engine == "sglang" else "completions")
 
@@ -150,6 +149,7 @@ class Workload(Model):
     longest that may occur, and those of entries without one. search: levels come into being one after another.
     over_active_limit: `queue` keeps a concurrency above the active limit as a queueing point,
     `skip` makes it a structural skip (context-boundary rows).
+    prompt_set: the requests are its prompts; input_tokens and output_tokens are then the longest that may occur.
     arms: names of the arms that run it; empty means all.
     """
 
@@ -160,11 +160,12 @@ class Workload(Model):
     rate_per_s: Annotated[list[Positive], Field(min_length=1), AfterValidator(refuse_repeats)] | None = None
     trace: TraceReplay | None = None
     search: SearchBlock | None = None
+    prompt_set: PromptSet | None = None
     requests: RequestCount | Count | None = None
     duration_s: Seconds | None = None
     arrivals: Arrivals | None = None
     over_active_limit: Literal["queue", "skip"] = "queue"
-    ignore_eos: bool = True
+    ignore_eos: bool | None = None
     temperature: Annotated[float, Field(ge=0)] = 0.0
     stream: bool = True
     arms: list[Name] = []
@@ -208,6 +209,24 @@ class Workload(Model):
         return self
 
     @model_validator(mode="after")
+    def _prompts_can_be_sent(self) -> Workload:
+        if self.prompt_set is None:
+            return self
+        if self.concurrency is None:
+            raise Misfit("a prompt set is sent in a closed loop: give `concurrency`", "prompt_set")
+        if self.requests is not None:
+            raise Misfit("the prompt set says how many requests there are: use `prompt_set.repeats`", "requests")
+        if self.prewarm_requests:
+            raise Misfit("a prompt set has no other text to prewarm with", "prewarm_requests")
+        for index, prompt in enumerate(self.prompt_set.prompts):
+            if prompt.output_tokens is not None and prompt.output_tokens > self.output_tokens:
+                raise Misfit(
+                    f"more than output_tokens of the workload, the longest that may occur: {self.output_tokens}",
+                    *("prompt_set", "prompts", index, "output_tokens"),
+                )
+        return self
+
+    @model_validator(mode="after")
     def _search_can_be_judged(self) -> Workload:
         for metric in (self.search and self.search.slo) or {}:
             if not self.stream and not metric.startswith(("e2e_", "failure_share")):
@@ -244,7 +263,14 @@ class Workload(Model):
     @property
     def effective_requests(self) -> RequestCount | int | None:
         """`requests` with the default of a closed loop; None where `duration_s` says how many."""
+        if self.prompt_set is not None:
+            return self.prompt_set.sendings
         return RequestCount() if self.requests is None and self.closed_loop else self.requests
+
+    @property
+    def effective_ignore_eos(self) -> bool:
+        """Answers of a prompt set end where the model ends them."""
+        return self.prompt_set is None if self.ignore_eos is None else self.ignore_eos
 
     @property
     def effective_arrivals(self) -> Arrivals | None:
@@ -315,75 +341,25 @@ class Guards(Model):
     clock_change_ms_max: Positive = 50.0
 
 
-class RequestLimits(Model):
-    """Explicit limits of one request. None means no limit; all are written into the results."""
+class Service(Model):
+    """The deployment in use on the target's host: down while arms are measured, brought back and verified after.
 
-    connect_timeout_s: Seconds = 30.0
-    idle_timeout_s: Seconds | None = 1800.0
-    request_timeout_s: Seconds | None = None
-    event_bytes_max: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-
-
-def check_client_nodes(nodes: int | None, least: int | None) -> None:
-    """The least number of client nodes to go on with cannot exceed the number that is asked."""
-    if nodes is not None and least is not None and least > nodes:
-        raise Misfit(f"more than client_nodes, which is {nodes}", "client_nodes_min")
-
-
-class Load(Model):
-    """How the concurrency is spread.
-
-    client_nodes: None means every node that may carry load. client_nodes_min: go on with as few as
-    these, and record it; None insists on client_nodes (at least one node). starts_per_ms: streams that
-    one worker starts in a millisecond, so that a burst does not keep it from reading. client: `plain` sends
-    through aiohttp also where the cheaper client could. source_addresses: a node sends from those that are
-    its own; each has its own range of local ports.
+    Its commands run there, in order, each with a limit. One that fails while bringing back does not end it: what
+    counts is the verification.
     """
 
-    client_nodes: Count | None = None
-    client_nodes_min: Count | None = None
-    workers_per_node: Count | Literal["auto"] = "auto"
-    starts_per_ms: Count = 8
-    client: Literal["auto", "plain"] = "auto"
-    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
-    request: RequestLimits = RequestLimits()
-    keep_chunks: bool = True
+    deployment: Arm
+    take_down: Annotated[list[Command], Field(min_length=1)]
+    bring_back: Annotated[list[Command], Field(min_length=1)]
+    command_timeout_s: Seconds = 300.0
+    ready_timeout_s: Seconds = 1800.0
+    verify: ServiceCheck = ServiceCheck()
 
     @model_validator(mode="after")
-    def _nodes_fit(self) -> Load:
-        check_client_nodes(self.client_nodes, self.client_nodes_min)
+    def _it_is_only_reached(self) -> Service:
+        if self.deployment.is_started:
+            raise Misfit("the service is reached by `url` alone: `bring_back` starts it", "deployment")
         return self
-
-
-class GpuMonitoring(Model):
-    """`source: none` turns it off; `sim` reads the simulated engine's devices; `auto` picks by arm."""
-
-    source: Literal["auto", "nvml", "sim", "none"] = "auto"
-    interval_s: Annotated[float, Field(ge=0.02, le=60)] = 0.5
-    required: bool = False
-
-
-class ServerMonitoring(Model):
-    enabled: bool = True
-    interval_s: Annotated[float, Field(ge=0.1, le=60)] = 1.0
-
-
-class Monitors(Model):
-    gpu: GpuMonitoring = GpuMonitoring()
-    server: ServerMonitoring = ServerMonitoring()
-
-
-class Placement(Model):
-    """Which Ray nodes do what, by node label or custom resource (`key: value` / `resource: name`).
-
-    client / target None: clients may be any node; the target is the coordinator's own node.
-    """
-
-    client_resource: str | None = None
-    client_labels: dict[str, str] = {}
-    target_resource: str | None = None
-    target_labels: dict[str, str] = {}
-    start_timeout_s: Seconds = 60.0
 
 
 class Scenario(Model):
@@ -393,11 +369,13 @@ class Scenario(Model):
     description: str = ""
     arms: Annotated[dict[Name, Arm], Field(min_length=1)]
     workloads: Annotated[list[Workload], Field(min_length=1)]
-    corpus: Corpus
+    corpus: Corpus | None = None
+    gate: Gate | None = None
     guards: Guards = Guards()
     load: Load = Load()
     monitors: Monitors = Monitors()
     placement: Placement = Placement()
+    service: Service | None = None
 
     @model_validator(mode="after")
     def _names_fit(self) -> Scenario:
@@ -410,6 +388,22 @@ class Scenario(Model):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
                     raise Misfit(f"no such arm: the scenario has {arms}", "workloads", index, "arms", place)
+        return self
+
+    @model_validator(mode="after")
+    def _prompts_have_a_source(self) -> Scenario:
+        if self.corpus is None and any(workload.prompt_set is None for workload in self.workloads):
+            raise Misfit("workloads that are no prompt sets take their text from it", "corpus")
+        for index, workload in enumerate(self.workloads):
+            if (
+                workload.prompt_set is not None
+                and workload.prompt_set.cold_by == "flush"
+                and not self.guards.flush
+            ):
+                raise Misfit(
+                    "guards.flush is false; where the server has prefix reuse off, write no_prefix_reuse",
+                    *("workloads", index, "prompt_set", "cold_by"),
+                )
         return self
 
     @model_validator(mode="after")
@@ -426,6 +420,8 @@ class Scenario(Model):
 
     def prewarm_requests_of(self, workload: Workload) -> int:
         """How many untimed requests go before each attempt of this workload's points."""
+        if workload.prompt_set is not None:
+            return 0
         if workload.prewarm_requests is None:
             return self.guards.prewarm_requests
         return workload.prewarm_requests

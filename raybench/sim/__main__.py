@@ -16,7 +16,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from raybench.errors import EXIT_USAGE, ConfigError
-from raybench.scenario.schema import Sim, SimProfile
+from raybench.scenario.sim_block import Sim, SimProfile
 from raybench.sim.preload import load_preload
 from raybench.sim.server import serve
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim.engine import Engine
 
 VERSION = "0.5.23"

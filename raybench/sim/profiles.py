@@ -12,7 +12,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 
 from raybench.scenario.limits import SIM_LIMITS
-from raybench.scenario.schema import Sim, SimProfile
+from raybench.scenario.sim_block import Sim, SimProfile
 
 MIB = 1024 * 1024
 

@@ -20,7 +20,7 @@ import uvloop
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim.answers import Answers
 from raybench.sim.clock import VirtualClock
 from raybench.sim.control import Control

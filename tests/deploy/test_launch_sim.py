@@ -9,7 +9,7 @@ import pytest
 
 from raybench.deploy.arms import launch_sim
 from raybench.errors import TargetError
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
 from raybench.records.schema import REQUESTS
-from raybench.scenario.schema import Corpus, RequestLimits, SyntheticCorpus
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import Corpus, SyntheticCorpus
 
 Row = dict[str, Any]
 

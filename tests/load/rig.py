@@ -26,7 +26,8 @@ from raybench.records.clock import NO_OFFSET, AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import Part, read_part
-from raybench.scenario.schema import RequestLimits, SyntheticCorpus
+from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import SyntheticCorpus
 
 T = TypeVar("T")
 POINT = "arm/load/c1"

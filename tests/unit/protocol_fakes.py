@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from raybench.corpus.prompts import read_prompt_sets
 from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.engines import ENGINES
 from raybench.engines.contract import (
@@ -31,11 +32,12 @@ from raybench.engines.contract import (
     RequestShape,
 )
 from raybench.engines.histogram import Histogram
+from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading
+from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
@@ -46,7 +48,7 @@ from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
 from raybench.scenario.load import effective, parse_scenario
-from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.schema import Arm, Scenario, Service
 from raybench.scenario.trace import read_traces
 
 NS_PER_S = 1_000_000_000
@@ -276,7 +278,8 @@ class FakeFleet:
         shape = order.shape_of(ticket)
         start = int(order.windows[ticket])
         end = start + shape.input_tokens
-        prompt = tuple(self.corpus.ids[start:end].tolist())
+        named = order.prompt_of(ticket)
+        prompt = tuple(self.corpus.ids[start:end].tolist() if named is None else named.body)
         cached = self.engine.serve(prompt, shape.output_tokens)
         now = self.clock.monotonic_ns()
         scheduled = None
@@ -293,6 +296,7 @@ class FakeFleet:
             "rid": order.rid(ticket),
             "window_start": start,
             "window_end": end,
+            "prompt": None if named is None else named.name,
             "tries": 1,
             "scheduled_ns": scheduled,
             "asked_ns": now,
@@ -304,7 +308,7 @@ class FakeFleet:
             "outcome": "ok",
             "input_tokens_asked": shape.input_tokens,
             "output_tokens_asked": shape.output_tokens,
-            "input_tokens": shape.input_tokens,
+            "input_tokens": len(prompt),
             "output_tokens": shape.output_tokens,
             "tokens_source": "server",
             "cached_tokens": cached,
@@ -327,13 +331,35 @@ class FakeHost:
     log: list[str] = field(default_factory=list)
     reason: str | None = None
     changes: int | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    launch_error: TargetError | None = None
+    gpu_held: tuple[str, ...] = ()
+    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", ()))
+    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", ()))
 
-    async def launch(self, arm_name: str, arm: Arm) -> str:
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        self.log.append(f"inventory {arm_name}")
+
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        self.log.append("service down")
+        return self.service_down
+
+    async def bring_service_back(self) -> ServiceReport:
+        self.log.append("service back")
+        return self.service_back
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         self.log.append(f"launch {arm_name}")
-        return "http://127.0.0.1:9"
+        if self.launch_error is not None:
+            raise self.launch_error
+        return "http://127.0.0.1:9", 2.5
 
-    async def stop(self, arm_name: str) -> None:
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
         self.log.append(f"stop {arm_name}")
+        return {"process_s": 9.5, "exit_code": 143, "reason": "stopped", "gpu_held": self.gpu_held}
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        return self.files.get(path, b"")[offset : offset + size]
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         self.log.append(f"watch {arm_name} {source}")
@@ -401,6 +427,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
+        assert self.scenario.corpus is not None
         self.corpus = load_corpus(self.scenario.corpus, self.path)
         self.run = RunDirectory(self.path / "run")
         self.run.create()
@@ -450,6 +477,7 @@ class Stage:
             history=History.of(earlier),
             corpus=self.corpus,
             traces=read_traces(self.scenario, self.path),
+            prompt_sets=read_prompt_sets(self.scenario, self.path),
             ledger_dir=self.path / ".ledger",
             fleet=self.fleet,
             host=self.host,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import orjson
 import pytest
 from protocol_fakes import scenario
 
 import raybench
 from raybench.cluster.package import read_staged, stage
 from raybench.cluster.spec import PACKAGE_BYTES_MAX
+from raybench.corpus.prompts import read_prompt_sets
 from raybench.errors import EXIT_USAGE, ConfigError
-from raybench.scenario.load import effective
+from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Corpus, Scenario
 
 SOURCE = Path(raybench.__file__).parent
@@ -129,3 +131,18 @@ def test_a_trace_that_is_not_there_is_said_before_anything_is_sent(project: Path
     given = scenario("  - {name: w, input_tokens: 64, output_tokens: 4, requests: 1, trace: {path: none.csv}}")
     with pytest.raises(ConfigError, match=r"no such trace beside the scenario; got: none\.csv"):
         stage(given, project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
+
+
+def test_the_prompts_of_a_set_travel_and_are_found_by_the_staged_scenario(tmp_path: Path) -> None:
+    home, folder = tmp_path / "home", tmp_path / "package"
+    (home / "prompts").mkdir(parents=True)
+    folder.mkdir()
+    (home / "prompts" / "p.md").write_bytes("é\r\n".encode())
+    text = (
+        "name: t\narms: {a: {url: 'http://t:1'}}\n"
+        "workloads: [{name: w, input_tokens: 8, output_tokens: 8, concurrency: [1],"
+        " prompt_set: {cold_by: flush, prompts: [{name: p, path: prompts/p.md}]}}]\n"
+    )
+    stage(parse_scenario(text, "t.yaml"), home, folder, ship_source=False, bytes_max=10**6)
+    (prompt,) = read_prompt_sets(read_staged(folder / "scenario.json"), folder)["w"]
+    assert prompt.body == orjson.dumps("é\r\n")[1:-1]

@@ -14,13 +14,15 @@ from raybench.corpus.tokens import load_corpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply
-from raybench.errors import ClusterError
+from raybench.errors import EXIT_SERVICE, EXIT_TARGET, ClusterError, TargetError
 from raybench.protocol.client_checks import check_rooflines
 from raybench.protocol.coordinator import limits_of
 from raybench.protocol.evidence import history_of, load_requests
+from raybench.protocol.fleet import ServiceReport
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.roofline import Roofline
-from raybench.scenario.schema import Limits, Scenario
+from raybench.scenario.launch import Launch
+from raybench.scenario.schema import Limits, Scenario, Service
 
 
 @pytest.fixture
@@ -363,7 +365,15 @@ def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(
     )
     stage = on_stage(simulated)
     assert play(stage).exit_code == 0
-    assert stage.host.log == ["launch arm", "watch arm sim", "watch log arm", "unwatch log", "unwatch", "stop arm"]
+    assert stage.host.log == [
+        "inventory arm",
+        "launch arm",
+        "watch arm sim",
+        "watch log arm",
+        "unwatch log",
+        "unwatch",
+        "stop arm",
+    ]
 
 
 def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_stage: type[Stage]) -> None:
@@ -375,7 +385,7 @@ def test_required_gpu_data_that_is_missing_ends_the_run_before_any_request(on_st
     assert (outcome.status, outcome.exit_code) == ("stopped", 4)
     assert "GPU data is required and not available: no NVML library" in (outcome.reason or "")
     assert stage.engine.prompts == []
-    assert stage.host.log == ["watch arm nvml", "unwatch"]
+    assert stage.host.log == ["inventory arm", "watch arm nvml", "unwatch"]
 
 
 def test_numbers_below_one_are_an_engine_s_way_to_say_none() -> None:
@@ -408,3 +418,78 @@ def test_without_a_roofline_a_point_is_accepted_with_a_note(on_stage: type[Stage
     assert play(stage).accepted == 1
     (verdict,) = stage.events("verdict")
     assert [(one["code"], one["severity"]) for one in verdict["findings"]] == [("roofline_unknown", "note")]
+
+
+# The service in use, and arms that are launched
+
+SERVICE = {"deployment": {"url": "http://target:30000"}, "take_down": ["x"], "bring_back": ["y"]}
+
+
+def with_service(given: Scenario) -> Scenario:
+    return given.model_copy(update={"service": Service.model_validate(SERVICE)})
+
+
+def test_the_service_is_down_while_arms_are_measured_and_back_after_them(on_stage: type[Stage]) -> None:
+    stage = on_stage(with_service(scenario()))
+    assert play(stage).exit_code == 0
+    assert stage.host.log == ["inventory arm", "service down", "service back"]
+    names = [event["event"] for event in stage.events()]
+    assert names.index("service") < names.index("attempt_started") < len(names) - 2
+    assert [event["phase"] for event in stage.events("service")] == ["down", "verified"]
+    assert names[-2:] == ["service", "run_ended"]
+
+
+def test_a_run_with_nothing_left_to_measure_does_not_touch_the_service(on_stage: type[Stage]) -> None:
+    stage = on_stage(with_service(scenario()))
+    play(stage)
+    stage.host.log.clear()
+    assert play(stage).exit_code == 0
+    assert stage.host.log == []
+
+
+def test_a_service_that_is_not_taken_down_ends_the_run_before_any_arm(on_stage: type[Stage]) -> None:
+    stage = on_stage(with_service(scenario()))
+    stage.host.service_down = stage.host.service_back = ServiceReport("refused", ("it does not answer",))
+    outcome = play(stage)
+    assert (outcome.exit_code, outcome.status) == (EXIT_TARGET, "stopped")
+    assert outcome.reason == "service: it was not taken down: it does not answer"
+    assert not stage.events("attempt_started")
+
+
+def test_a_service_that_is_not_verified_decides_the_exit_code_whatever_the_points(on_stage: type[Stage]) -> None:
+    stage = on_stage(with_service(scenario()))
+    stage.host.service_back = ServiceReport("not_verified", ("kv_pool_tokens was 2, is 1",))
+    outcome = play(stage)
+    assert (outcome.exit_code, outcome.accepted, outcome.void) == (EXIT_SERVICE, 1, 0)
+
+
+def launched(given: Scenario) -> Scenario:
+    arm = given.arms["arm"].model_copy(update={"launch": Launch(argv=["serve"])})
+    return given.model_copy(update={"arms": {"arm": arm}})
+
+
+def test_a_launched_arm_is_journalled_with_its_load_time_and_its_end(on_stage: type[Stage]) -> None:
+    stage = on_stage(launched(scenario()))
+    assert play(stage).exit_code == 0
+    assert stage.host.log == ["inventory arm", "launch arm", "watch log arm", "unwatch log", "stop arm"]
+    [begun], [ended] = stage.events("arm_launched"), stage.events("arm_stopped")
+    assert begun["load_s"] == 2.5
+    assert (ended["process_s"], ended["exit_code"], ended["reason"]) == (9.5, 143, "stopped")
+
+
+def test_an_arm_that_does_not_start_is_stopped_and_the_service_comes_back(on_stage: type[Stage]) -> None:
+    stage = on_stage(with_service(launched(scenario())))
+    stage.host.launch_error = TargetError("launch", "out of memory")
+    outcome = play(stage)
+    assert (outcome.exit_code, outcome.reason) == (EXIT_TARGET, "launch: out of memory")
+    assert stage.host.log == ["inventory arm", "service down", "launch arm", "stop arm", "service back"]
+
+
+def test_gpu_memory_that_is_still_held_after_an_arm_ends_the_run(on_stage: type[Stage]) -> None:
+    stage = on_stage(launched(scenario()))
+    stage.host.gpu_held = ("GPU-1 7,168 MiB",)
+    outcome = play(stage)
+    assert outcome.exit_code == EXIT_TARGET
+    assert outcome.reason is not None
+    assert "GPU memory is still held" in outcome.reason
+    assert outcome.accepted == 1

@@ -80,7 +80,7 @@ def test_the_matrix_marks_the_first_seed_s_queueing_points() -> None:
 def test_the_matrix_sends_greedy_streamed_ids_of_full_length(name: str) -> None:
     scenario = load_scenario(ROOT / "scenarios" / name)
     assert {arm.effective_route for arm in scenario.arms.values()} == {"generate"}
-    assert {(w.temperature, w.ignore_eos, w.stream) for w in scenario.workloads} == {(0.0, True, True)}
+    assert {(w.temperature, w.effective_ignore_eos, w.stream) for w in scenario.workloads} == {(0.0, True, True)}
     assert len({arm.url for arm in scenario.arms.values()}) == 2
 
 

@@ -14,7 +14,8 @@ from raybench.scenario.limits import (
     sim_limits,
     structural_skip,
 )
-from raybench.scenario.schema import Arm, Limits, Sim, Workload
+from raybench.scenario.schema import Arm, Limits, Workload
+from raybench.scenario.sim_block import Sim
 
 K = 1024
 #: The rows of the first seed's table of active limits: input, output, TP2PP4, TP8+EAGLE3+AR (None: skipped).

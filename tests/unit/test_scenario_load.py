@@ -152,7 +152,7 @@ def test_o_c1_an_unknown_top_level_block_names_the_blocks_there_are() -> None:
     problem = problem_of(SCENARIO + "zzz:\n  a: 1\n")
     assert (problem.path, problem.line, problem.way_out) == ("zzz", 11, None)
     assert problem.allowed == (
-        "the keys name, description, arms, workloads, corpus, guards, load, monitors, placement"
+        "the keys name, description, arms, workloads, corpus, gate, guards, load, monitors, placement, service"
     )
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sim_rehearsal import answer, ask, closed_loop, drain, make_engine, prompt
 
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim.request import Finish, Request
 
 

@@ -8,7 +8,7 @@ import pytest
 from sim_captures import body_of, main
 from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
 
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim import info, metrics
 from raybench.sim.engine import Engine
 from raybench.sim.nvml import read_devices

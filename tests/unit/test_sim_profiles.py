@@ -11,7 +11,7 @@ import pytest
 from sim_rehearsal import ask, closed_loop, make_engine, prompt
 
 from raybench.scenario.limits import SIM_LIMITS
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim.profiles import make_profile
 from raybench.sim.request import Request
 

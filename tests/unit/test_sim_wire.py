@@ -7,7 +7,7 @@ import pytest
 from sim_captures import GOLDEN, body_of, main
 from sim_rehearsal import answer, ask, make_engine, prompt
 
-from raybench.scenario.schema import Sim
+from raybench.scenario.sim_block import Sim
 from raybench.sim import answers, control
 from raybench.sim.asking import Refused, read_chat, read_completion, read_generate, wants_stream
 from raybench.sim.clock import VirtualClock

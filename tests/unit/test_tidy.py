@@ -59,10 +59,19 @@ OWNERS: dict[str, frozenset[str]] = {
     "prometheus_client": frozenset({"engines"}),
     "tokenizers": frozenset({"corpus"}),
     "psutil": frozenset({"deploy", "sim"}),
+    "jsonschema": frozenset({"scenario", "protocol"}),
     "uvloop": frozenset({"load", "cluster", "sim"}),
 }
 #: In the room protocol only these may know Arrow.
-PROTOCOL_WITH_ARROW = {"answers", "checks", "client_checks", "evidence", "hits", "schedule_checks"}
+PROTOCOL_WITH_ARROW = {
+    "answer_checks",
+    "answers",
+    "checks",
+    "client_checks",
+    "evidence",
+    "hits",
+    "schedule_checks",
+}
 
 FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 450

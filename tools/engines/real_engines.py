@@ -40,6 +40,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 HOME = ROOT / ".venv-engines"
 MODEL = HOME / "model"
+#: The same with more layers, for comparisons of artifacts.
+DEEP_MODEL = MODEL / "deep"
 RAYBENCH = Path(sys.executable).with_name("raybench")
 START_LIMIT_S = 300.0
 ANSWER_LIMIT_S = 10.0
@@ -190,7 +192,9 @@ def prepare(engine: str, say: Say = print) -> Path:
         maker = HERE / "make_tiny_model.py"
         with _made_from([maker], MODEL) as missing:
             if missing:
-                subprocess.run([str(python), str(maker), str(MODEL)], check=True, stdout=subprocess.DEVNULL)
+                for folder, layers in ((MODEL, 2), (DEEP_MODEL, 8)):
+                    command = [str(python), str(maker), str(folder), "--layers", str(layers)]
+                    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return python
 
 

@@ -1,0 +1,305 @@
+"""Artifact comparisons and quality gates as titled tables. Pure: entries of artifacts.json in, cells out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raybench.analysis.engine_timings import EARLY_MS
+from raybench.report import numbers
+from raybench.report.artifact_text import ArtifactText
+from raybench.report.document import Row, Table
+
+Entry = Mapping[str, Any]
+
+#: A lead below this is no clear difference of single sendings (the second seed's own bound).
+CLEAR_PERCENT = 3.0
+#: Client and engine agree within the larger of these two, and where the client is not faster than EARLY_MS.
+AGREE_MS, AGREE_SHARE = 50.0, 0.05
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A table with its heading and the note under that."""
+
+    title: str
+    note: str
+    table: Table
+
+
+def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
+    """One row an arm: `7/7`, or `6/7: tool-call failed` and why."""
+    rows = []
+    for arm, gate in gates.items():
+        word = text.gate_passed if gate["ok"] else text.gate_failed
+        why = [f"{check['name']}: {check['detail']}" for check in gate["checks"] if not check["passed"]]
+        cells = (arm, word.format(summary=gate["summary"]), str(gate["needed"]), "; ".join(why) or numbers.UNKNOWN)
+        rows.append(Row(cells) if gate["ok"] else Row(cells, tone="bad", strong=frozenset({1})))
+    return Table(text.gate_columns, rows)
+
+
+def comparisons(entries: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Iterator[Titled]:
+    """The second seed's tables, by prompt set and concurrency. free_bytes: by name of the point."""
+    groups: dict[tuple[str, int], list[Entry]] = {}
+    for entry in entries:
+        if entry["verdict"] == "accepted":
+            groups.setdefault((entry["workload"], entry["concurrency"]), []).append(entry)
+    for (workload, concurrency), group in groups.items():
+        where = f"{workload}, C={concurrency}"
+        yield Titled(f"{text.overview}: {where}", "", _overview(group, text))
+        yield Titled(
+            f"{text.by_prompt}: {where}",
+            text.by_prompt_note.format(percent=CLEAR_PERCENT),
+            _by_prompt(group, text),
+        )
+        longest = _longest_prompt(group)
+        if longest is not None:
+            title = text.prefill.format(prompt=longest)
+            yield Titled(f"{title}: {where}", text.prefill_note, _prefill(group, longest, text))
+        yield Titled(f"{text.memory}: {where}", "", _memory(group, free_bytes, text))
+        yield from _same_context(group, where, text)
+        agreement = text.sides_note.format(share=AGREE_SHARE, ms=AGREE_MS, early_ms=EARLY_MS)
+        yield Titled(f"{text.sides}: {where}", agreement, _sides(group, text))
+
+
+def _overview(group: Sequence[Entry], text: ArtifactText) -> Table:
+    rows = [Row((entry["arm"], *_overview_cells(entry, _of_gate(entry)))) for entry in group]
+    if len(group) > 1:
+        rows.append(Row((text.total, *_overview_cells(_summed(group), numbers.UNKNOWN))))
+    return Table(text.overview_columns, rows, right=frozenset(range(1, 12)))
+
+
+def _overview_cells(entry: Entry, gate: str) -> tuple[str, ...]:
+    return (
+        numbers.count(entry["input_tokens"]),
+        numbers.count(entry["output_tokens"]),
+        numbers.count(_add(entry["input_tokens"], entry["output_tokens"])),
+        numbers.fixed(entry["load_s"], 1),
+        numbers.fixed(entry["request_s"], 1),
+        numbers.fixed(entry["process_s"], 1),
+        _marked(entry["decode_tokens_per_s"], entry),
+        _marked(entry["request_tokens_per_s"], entry),
+        _percent(entry["acceptance_rate"]),
+        numbers.fixed(entry["tokens_per_round"], 2),
+        f"{entry['truncated']}/{entry['empty']}",
+        gate,
+    )
+
+
+def _of_gate(entry: Entry) -> str:
+    return numbers.UNKNOWN if entry["gate"] is None else str(entry["gate"])
+
+
+def _summed(group: Sequence[Entry]) -> Entry:
+    """All arms together: sums, and rates from sums."""
+    names = (
+        "input_tokens",
+        "output_tokens",
+        "load_s",
+        "request_s",
+        "process_s",
+        "decode_s",
+        "truncated",
+        "empty",
+        "requests_ok",
+    )
+    total: dict[str, Any] = {}
+    for name in names:
+        values = [entry[name] for entry in group]
+        total[name] = None if None in values else sum(values)
+    made = None if total["output_tokens"] is None else total["output_tokens"] - total["requests_ok"]
+    total["decode_tokens_per_s"] = _over(made, total["decode_s"])
+    total["request_tokens_per_s"] = _over(total["output_tokens"], total["request_s"])
+    return {**total, "acceptance_rate": None, "tokens_per_round": None}
+
+
+def _by_prompt(group: Sequence[Entry], text: ArtifactText) -> Table:
+    arms = [entry["arm"] for entry in group]
+    rows = []
+    for name in _prompt_names(group):
+        told = [_prompt(entry, name) for entry in group]
+        rates = {arm: one["decode_tokens_per_s"] for arm, one in zip(arms, told, strict=True) if one is not None}
+        cells = [numbers.UNKNOWN if one is None else _marked(one["decode_tokens_per_s"], one) for one in told]
+        rows.append(Row((name, *cells, _fastest(rates, text))))
+    return Table((text.prompt, *arms, text.fastest), rows, right=frozenset(range(1, len(arms) + 1)))
+
+
+def _fastest(rates: Mapping[str, float | None], text: ArtifactText) -> str:
+    known = sorted(((rate, arm) for arm, rate in rates.items() if rate is not None), reverse=True)
+    if len(known) < 2 or not known[1][0]:
+        return numbers.UNKNOWN
+    lead = 100 * (known[0][0] / known[1][0] - 1)
+    if lead < CLEAR_PERCENT:
+        return text.no_clear_difference.format(arm=known[0][1], lead=f"+{lead:.1f} %")
+    return f"{known[0][1]} (+{lead:.1f} %)"
+
+
+def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
+    told = [_prompt(entry, name) or {} for entry in group]
+    sendings = [one.get("requests_ok") or 1 for one in told]
+    each = {
+        "input_tokens": [
+            numbers.count(_each(one.get("input_tokens"), n)) for one, n in zip(told, sendings, strict=True)
+        ],
+        "prefill_s": [
+            numbers.fixed(_over(one.get("prefill_s"), n), 2) for one, n in zip(told, sendings, strict=True)
+        ],
+        "rate": [numbers.fixed(one.get("prefill_tokens_per_s"), 1) for one in told],
+        "ttft": [
+            numbers.fixed(_over(one.get("first_token_s"), n), 2) for one, n in zip(told, sendings, strict=True)
+        ],
+    }
+    rows = [Row((label, *cells)) for label, cells in zip(text.prefill_rows, each.values(), strict=True)]
+    arms = [entry["arm"] for entry in group]
+    return Table((text.metric, *arms), rows, right=frozenset(range(1, len(arms) + 1)))
+
+
+def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Table:
+    rows = []
+    for entry in group:
+        empty = [prompt["prompt"] for prompt in entry["prompts"] if prompt["empty"]]
+        free = free_bytes.get(entry["name"])
+        cells = (
+            entry["arm"],
+            numbers.count(entry["context_tokens"]),
+            numbers.UNKNOWN if free is None else f"{free / _MIB:,.0f} MiB",
+            numbers.UNKNOWN if entry["slack_mib"] is None else f"{entry['slack_mib']:,.1f} MiB",
+            f"{entry['truncated']}/{entry['requests_ok']}",
+            f"{entry['empty']} ({', '.join(empty)})" if empty else str(entry["empty"]),
+            _used(entry),
+        )
+        rows.append(Row(cells))
+    return Table(text.memory_columns, rows, right=frozenset({1, 2, 3, 4}))
+
+
+def _used(entry: Entry) -> str:
+    """The longest request of any prompt, and its share of the context."""
+    sizes = [
+        _each(_add(prompt["input_tokens"], prompt["output_tokens"]), prompt["requests_ok"])
+        for prompt in entry["prompts"]
+    ]
+    known = [size for size in sizes if size is not None]
+    if not known:
+        return numbers.UNKNOWN
+    share = _over(max(known), entry["context_tokens"])
+    return f"{max(known):,}" + ("" if share is None else f" ({share:.1%})")
+
+
+def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Titled]:
+    """Arms whose context is the same: prompt by prompt and as a whole against the first of them."""
+    contexts: dict[int, list[Entry]] = {}
+    for entry in group:
+        if entry["context_tokens"] is not None:
+            contexts.setdefault(entry["context_tokens"], []).append(entry)
+    for context, same in contexts.items():
+        if len(same) < 2:
+            continue
+        title = f"{text.same_context.format(context=f'{context:,}')}: {where}"
+        yield Titled(title, text.same_context_note.format(base=same[0]["arm"]), _against_first(same, text))
+
+
+def _against_first(same: Sequence[Entry], text: ArtifactText) -> Table:
+    base, *others = same
+    columns = [text.metric, base["arm"]]
+    for other in others:
+        columns += [other["arm"], text.relative.format(arm=other["arm"])]
+    rows = []
+    for name in _prompt_names(same):
+        own = [(_prompt(entry, name) or {}).get("decode_tokens_per_s") for entry in same]
+        rows.append(Row((name, *_relative_cells(own, 2))))
+    fields = (
+        ("output_tokens", 0),
+        ("total", 0),
+        ("decode_s", 1),
+        ("decode_tokens_per_s", 2),
+        ("request_s", 1),
+        ("acceptance_rate", 3),
+        ("slack_mib", 1),
+    )
+    for (name, decimals), label in zip(fields, text.same_context_rows, strict=True):
+        values = [
+            _add(entry["input_tokens"], entry["output_tokens"]) if name == "total" else entry[name]
+            for entry in same
+        ]
+        rows.append(Row((label, *_relative_cells(values, decimals))))
+    return Table(tuple(columns), rows, right=frozenset(range(1, len(columns))))
+
+
+def _relative_cells(values: Sequence[float | None], decimals: int) -> Iterator[str]:
+    base = values[0]
+    yield numbers.fixed(base, decimals)
+    for value in values[1:]:
+        yield numbers.fixed(value, decimals)
+        yield numbers.UNKNOWN if value is None or not base else f"{100 * (value / base - 1):+.1f} %"
+
+
+def _sides(group: Sequence[Entry], text: ArtifactText) -> Table:
+    rows = []
+    for entry in group:
+        for prompt in entry["prompts"]:
+            n = prompt["requests_ok"]
+            cells = (
+                entry["arm"],
+                prompt["prompt"],
+                numbers.fixed(_over(prompt["client_e2e_s"], n), 3),
+                numbers.fixed(_over(prompt["request_s"], n), 3),
+                _over_engine(prompt),
+                numbers.fixed(_over(prompt["client_first_token_s"], n), 3),
+                numbers.fixed(_over(prompt["first_token_s"], n), 3),
+                numbers.fixed(prompt["ttft_over_engine_ms"], 1),
+                numbers.fixed(prompt["client_decode_tokens_per_s"], 2),
+                _marked(prompt["decode_tokens_per_s"], prompt),
+            )
+            rows.append(Row(cells))
+    return Table(text.side_columns, rows, right=frozenset(range(2, 10)))
+
+
+def _over_engine(told: Entry) -> str:
+    """Client E2E - engine, marked where that is more than a client and its network explain."""
+    over_ms = told["e2e_over_engine_ms"]
+    if over_ms is None:
+        return numbers.UNKNOWN
+    e2e_s = _over(told["client_e2e_s"], told["requests_ok"]) or 0.0
+    agree = -EARLY_MS <= over_ms <= max(AGREE_MS, AGREE_SHARE * e2e_s * 1000)
+    return numbers.fixed(over_ms, 1) + ("" if agree else " ≠")
+
+
+def _prompt_names(group: Sequence[Entry]) -> list[str]:
+    return list(dict.fromkeys(prompt["prompt"] for entry in group for prompt in entry["prompts"]))
+
+
+def _prompt(entry: Entry, name: str) -> Entry | None:
+    return next((prompt for prompt in entry["prompts"] if prompt["prompt"] == name), None)
+
+
+def _longest_prompt(group: Sequence[Entry]) -> str | None:
+    known = [
+        (_each(prompt["input_tokens"], prompt["requests_ok"]) or 0, prompt["prompt"])
+        for entry in group
+        for prompt in entry["prompts"]
+    ]
+    return max(known)[1] if known else None
+
+
+def _marked(rate: float | None, told: Entry) -> str:
+    """A rate, marked where it comes from answers that were cut off."""
+    text = numbers.fixed(rate, 2)
+    return f"{text} ‡" if rate is not None and told["truncated"] else text
+
+
+def _percent(share: float | None) -> str:
+    return numbers.UNKNOWN if share is None else f"{share:.1%}"
+
+
+def _add(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def _over(amount: float | None, divisor: float | None) -> float | None:
+    return None if amount is None or not divisor else amount / divisor
+
+
+def _each(amount: int | None, count: int) -> int | None:
+    return None if amount is None or not count else round(amount / count)

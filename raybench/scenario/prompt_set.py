@@ -1,0 +1,57 @@
+"""The block `prompt_set` of a workload: named prompts from files. What is in the files is `corpus/prompts.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from raybench.scenario.values import Count, Misfit, Model, Name, Tokens
+
+#: How a prompt that was sent before is kept from being found in a prefix cache.
+ColdBy = Literal["flush", "no_prefix_reuse"]
+
+
+class PromptFile(Model):
+    """One named prompt. path: UTF-8 text, or `.json` with chat messages (a list, or an object with `messages`).
+
+    output_tokens: its own budget; None takes the workload's. fields: of its request only, over the set's.
+    """
+
+    name: Name
+    path: Annotated[str, Field(min_length=1)]
+    output_tokens: Tokens | None = None
+    fields: dict[str, object] = {}
+
+
+class PromptSet(Model):
+    """What is sent instead of corpus text: the prompts in this order, all of them `repeats` times.
+
+    cold_by: the guard that applies to a prompt which the server has been sent before. fields: of every request
+    body, as `reasoning_effort`.
+    """
+
+    prompts: Annotated[list[PromptFile], Field(min_length=1)]
+    cold_by: ColdBy
+    repeats: Count = 1
+    fields: dict[str, object] = {}
+
+    @model_validator(mode="after")
+    def _prompts_can_be_told_apart(self) -> PromptSet:
+        names: list[str] = []
+        for index, prompt in enumerate(self.prompts):
+            if prompt.name in names:
+                raise Misfit("another prompt of the set has this name", "prompts", index, "name")
+            names.append(prompt.name)
+        if self.repeats > 1 and self.cold_by == "flush":
+            raise Misfit(
+                "nothing is flushed within a point: a second sending would be a cache hit. Switch prefix reuse off"
+                " on the server and write `cold_by: no_prefix_reuse`",
+                "repeats",
+            )
+        return self
+
+    @property
+    def sendings(self) -> int:
+        """Requests of one point."""
+        return len(self.prompts) * self.repeats

@@ -1,0 +1,219 @@
+"""What the simulated ninfer-like engine knows: artifacts, memory, speculative rounds, answers. Pure.
+
+Numbers of the shipped artifacts are shaped like those of the second seed's report.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from raybench.errors import ConfigError
+from raybench.scenario.values import Model
+
+#: UTF-8 bytes of one token, about.
+TOKEN_BYTES = 4
+_WORDS = (
+    "the",
+    "queue",
+    "holds",
+    "a",
+    "lock",
+    "größe",
+    "then",
+    "队列",
+    "returns",
+    "value",
+    "when",
+    "é",
+    "done",
+    "→",
+)
+#: Characters of a question that is answered as one.
+_SHORT = 200
+#: Share of an answer's natural length that is thought, by the request's `reasoning_effort`.
+_EFFORT = {"low": 0.35, "medium": 0.65, "high": 0.8}
+
+Backend = Literal["none", "mtp", "dflash2"]
+
+
+class Drafting(Model):
+    """accept: chance that a drafted token is taken, if all before it were. round_ms: one verify step."""
+
+    accept: float = Field(ge=0, le=1)
+    round_ms: float = Field(gt=0)
+    companion_mib: float = Field(default=0.0, ge=0)
+
+
+class Artifact(Model):
+    """A model file of the simulated engine. Sizes are of one device, speculative companions apart.
+
+    answer_tokens: shortest and longest natural length of an answer to a long question.
+    """
+
+    name: str
+    seed: int
+    load_s: float = Field(ge=0)
+    prefill_tokens_per_s: float = Field(gt=0)
+    device_mib: float = Field(gt=0)
+    weights_mib: float = Field(gt=0)
+    context_mib_per_1k: float = Field(gt=0)
+    answer_tokens: tuple[int, int]
+    tool_parser: bool = True
+    drafting: dict[Backend, Drafting]
+
+    @classmethod
+    def read(cls, path: Path) -> Artifact:
+        """Raises ConfigError for what is no artifact."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigError(str(path), f"not an artifact of the simulated engine: {error}") from None
+
+    def slack_mib(self, max_context: int, backend: Backend) -> float:
+        """Memory that is left on a device once the context is reserved; negative when it does not fit."""
+        resident = self.weights_mib + self.drafting[backend].companion_mib
+        return self.device_mib - resident - self.context_mib_per_1k * max_context / 1024
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How an answer came about. ms: of all rounds."""
+
+    rounds: int
+    drafted: int
+    accepted: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What is said; tokens counts both texts. finish: OpenAI's word."""
+
+    reasoning: str
+    content: str
+    tool_calls: tuple[Mapping[str, object], ...]
+    tokens: int
+    finish: Literal["stop", "length", "tool_calls"]
+
+
+def count_tokens(text: str) -> int:
+    return max(1, -(-len(text.encode()) // TOKEN_BYTES))
+
+
+def decode(
+    artifact: Artifact, backend: Backend, draft_tokens: int, tokens: int, context: int, key: str
+) -> Decoding:
+    """Rounds until all tokens but the first are there; a longer context makes each a little slower."""
+    drafting = artifact.drafting[backend]
+    drafts = 0 if backend == "none" else draft_tokens
+    chance = random.Random(f"{artifact.seed}/{backend}/{key}")
+    rounds = accepted = made = 0
+    while made < tokens - 1:
+        taken = 0
+        while taken < drafts and chance.random() < drafting.accept:
+            taken += 1
+        taken = min(taken, tokens - 2 - made)
+        made += taken + 1
+        accepted += taken
+        rounds += 1
+    slower = 1 + 0.0012 * context / 1024
+    return Decoding(rounds, rounds * drafts, accepted, rounds * drafting.round_ms * slower)
+
+
+def reply(artifact: Artifact, body: Mapping[str, Any], budget: int) -> Reply:
+    """The answer to a chat request: what its last message asks for where that is understood, else words."""
+    prompt = text_of(body)
+    said = _understood(artifact, body, prompt)
+    if isinstance(said, tuple):
+        return Reply("A function fits.", "", said, min(budget, 24), "tool_calls")
+    reasoning, content = (
+        _at_length(artifact, body, prompt) if said is None else ("Let me see. Simple enough.", said)
+    )
+    content = _until_stop(content, body.get("stop"))
+    thought, spoken = _pieces(reasoning), _pieces(content)
+    total = len(thought) + len(spoken)
+    if total > budget:
+        kept = (thought + spoken)[:budget]
+        return Reply("".join(kept[: len(thought)]), "".join(kept[len(thought) :]), (), budget, "length")
+    return Reply(reasoning, content, (), max(total, 1), "stop")
+
+
+def text_of(body: Mapping[str, Any]) -> str:
+    """All messages as one text, as a template would join them."""
+    return "\n".join(str(message.get("content") or "") for message in body["messages"])
+
+
+def _understood(
+    artifact: Artifact, body: Mapping[str, Any], prompt: str
+) -> str | tuple[Mapping[str, object], ...] | None:
+    """What a small set of questions asks for; None for any other."""
+    if body.get("tools"):
+        if not artifact.tool_parser:
+            return '<tool_call>{"name": "it"}</tool_call>'
+        function = body["tools"][0]["function"]
+        arguments = json.dumps(_sample(function.get("parameters") or {}))
+        return ({"name": function["name"], "arguments": arguments},)
+    form = body.get("response_format") or {}
+    if form.get("type") in ("json_schema", "json_object"):
+        return json.dumps(_sample((form.get("json_schema") or {}).get("schema") or {"type": "object"}))
+    found = re.search(r"access code of the archive is (\S+)\.", prompt)
+    if found and prompt.startswith("Read these entries."):
+        return found[1]
+    if len(prompt) > _SHORT:
+        return None
+    if found := re.search(r"(\d+) \* (\d+)", prompt):
+        return str(int(found[1]) * int(found[2]))
+    if found := re.search(r"[Cc]ount from (\d+) to (\d+)", prompt):
+        return " ".join(map(str, range(int(found[1]), int(found[2]) + 1)))
+    return None
+
+
+def _sample(schema: Mapping[str, Any]) -> object:
+    """A value that is valid under a simple JSON Schema."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "string":
+            return "text"
+        case "integer" | "number":
+            return 1
+        case "boolean":
+            return True
+        case "array":
+            return [_sample(schema.get("items") or {"type": "string"})]
+        case _:
+            return {name: _sample(inner) for name, inner in (schema.get("properties") or {}).items()}
+
+
+def _at_length(artifact: Artifact, body: Mapping[str, Any], prompt: str) -> tuple[str, str]:
+    """Reasoning and an answer, of a length that the prompt and the artifact decide."""
+    digest = hashlib.sha256(f"{artifact.seed}/{prompt}".encode()).digest()
+    chance = random.Random(digest)
+    shortest, longest = artifact.answer_tokens
+    total = chance.randint(shortest, longest) if len(prompt) > _SHORT else chance.randint(20, 60)
+    thought = round(total * _EFFORT.get(str(body.get("reasoning_effort")), 0.5) * chance.uniform(0.8, 1.25))
+    words = " ".join(chance.choices(_WORDS, k=total)).split(" ")
+    return " ".join(words[:thought]), " ".join(words[thought:])
+
+
+def _pieces(text: str) -> list[str]:
+    """A token a word, with the blank before it."""
+    return re.findall(r"\s*\S+", text)
+
+
+def _until_stop(text: str, stop: object) -> str:
+    for one in [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, list) else []:
+        if one in text:
+            return text[: text.index(one)]
+    return text

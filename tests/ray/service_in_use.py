@@ -1,0 +1,121 @@
+"""A service in use on this machine, which tests take down: a simulated engine as a daemon, started by a script.
+
+Its configuration is a file that taking it down renames, as one renames a container; its process is found by a
+pid file. Used by tests/deploy and tests/ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LIMIT_S = 60.0
+CONFIGURATION = b'{"time_compression": 50, "max_running_requests": 12}'
+
+_SCRIPT = """#!/bin/sh
+# start | stop, in the folder of this file
+cd "$(dirname "$0")" || exit 1
+case "$1" in
+start)
+    [ -f service.json ] || { echo "there is no service.json"; exit 1; }
+    nohup PYTHON -m raybench.sim --sim-json "$(cat service.json)" --host 127.0.0.1 --port PORT \\
+        --log-file engine.log >>service.out 2>&1 &
+    echo $! >pid ;;
+stop)
+    kill "$(cat pid)" || exit 1
+    while kill -0 "$(cat pid)" 2>/dev/null; do sleep 0.05; done
+    rm pid ;;
+esac
+"""
+
+
+@dataclass(frozen=True)
+class InUse:
+    """One service. `block` is what a scenario says of it."""
+
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def block(self, **more: Any) -> dict[str, Any]:
+        """Steps with pauses between them, so that a test can break in."""
+        script, name = self.folder / "service.sh", self.folder / "service.json"
+        down = [f"{script} stop", "sleep 0.4", f"mv {name} {name}.aside", "sleep 0.4"]
+        back = ["sleep 0.4", f"mv {name}.aside {name}", "sleep 0.4", f"{script} start"]
+        verify = {"prompt_tokens": 16384, "unchanged": [f"cat {name}"]}
+        known = {"deployment": {"url": self.url}, "take_down": down, "bring_back": back, "verify": verify}
+        return {**known, "ready_timeout_s": 40, "command_timeout_s": 20, **more}
+
+    @property
+    def configuration(self) -> bytes | None:
+        path = self.folder / "service.json"
+        return path.read_bytes() if path.exists() else None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that the script started last, when it is alive."""
+        with suppress(OSError, ValueError, psutil.NoSuchProcess):
+            process = psutil.Process(int((self.folder / "pid").read_text()))
+            if process.status() != psutil.STATUS_ZOMBIE:
+                return process.pid
+        return None
+
+    def answers(self) -> bool:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with suppress(urllib.error.URLError, OSError), opener.open(f"{self.url}/ping", timeout=2):
+            return True
+        return False
+
+    def run_script(self, order: str) -> None:
+        assert os.system(f"{self.folder / 'service.sh'} {order}") == 0
+
+    def wait_up(self) -> None:
+        end = time.monotonic() + LIMIT_S
+        while not self.answers():
+            assert time.monotonic() < end, (self.folder / "service.out").read_text()
+            time.sleep(0.05)
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[InUse]:
+    """Up, with its configuration; whatever it was restarted as ends with the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "service.json").write_bytes(CONFIGURATION)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    script = folder / "service.sh"
+    script.write_text(_SCRIPT.replace("PYTHON", sys.executable).replace("PORT", str(port)))
+    script.chmod(0o755)
+    in_use = InUse(folder, port)
+    in_use.run_script("start")
+    try:
+        in_use.wait_up()
+        yield in_use
+    finally:
+        if (pid := in_use.pid) is not None:
+            os.kill(pid, signal.SIGKILL)
+
+
+def report_of(path: Path) -> dict[str, Any]:
+    """What the keeper has told so far."""
+    if not path.exists():
+        return {}
+    told: dict[str, Any] = json.loads(path.read_text())
+    return told
