@@ -35,6 +35,7 @@ def service_stand_in(service: Service) -> Iterator[Service]:
         port = int(probe.getsockname()[1])
         probe.close()
         (folder / _CONFIGURATION).write_text(Sim(time_compression=50).model_dump_json())
+        (folder / _OUTPUT).touch()  # the engine, in the background, may open it after it is looked at
         stand_in = _service(service, folder, port)
         try:
             ran = run_command(_start(folder, port), cwd=folder, env=own_environment(), timeout_s=_READY_TIMEOUT_S)

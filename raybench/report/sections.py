@@ -188,10 +188,15 @@ def _steps(run: Run, measured: Sequence[Point], text: Text) -> Iterator[str]:
         yield text.protocol_open_loop
     if "hit_rate_max" in guards:
         yield text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(measured))
-    if guards.get("prewarm_requests"):
+    if guards.get("prewarm_requests") and any(_was_prewarmed(point) for point in measured):
         yield text.protocol_prewarm.format(count=guards["prewarm_requests"])
     if "flush" in guards:
         yield text.protocol_flush if guards["flush"] else text.protocol_no_flush
+
+
+def _was_prewarmed(point: Point) -> bool:
+    """Prompts of a set are sent without: there is no other text of their shape."""
+    return any(attempt["windows"].get("prewarm") for attempt in point["attempt_history"])
 
 
 def _highest_hit_rate(points: Sequence[Point]) -> str:
