@@ -134,7 +134,7 @@ class Launch(Model):
         if (self.argv is None) == (self.command is None):
             raise ValueError("a launch needs exactly one of `argv` and `command`")
         for name in set(PLACES) & set(self.parameters):
-            raise Misfit(f"`{name}` stands for a place on the target's host", "parameters", name)
+            raise Misfit(f"`{name}` stands for a place there and cannot be a parameter", "parameters", name)
         used = {name for text in self._texts() for name in _PLACEHOLDER.findall(text)}
         for name in self.parameters:
             if name not in used:
