@@ -23,7 +23,7 @@ from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.protocol.clock_checks import COORDINATOR
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading
+from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
 from raybench.records.clock import NO_OFFSET, AnchoredClock, ClockAnchor, ClockOffset
@@ -32,7 +32,7 @@ from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.records.stream import part_metadata
-from raybench.scenario.schema import Arm, Scenario
+from raybench.scenario.schema import Arm, Scenario, Service
 from raybench.sim.preload import Preload
 from raybench.sim.server import serving
 
@@ -103,13 +103,26 @@ class PlainHost:
         self._servers = AsyncExitStack()
         self._watch: LogWatch | None = None
 
-    async def launch(self, arm_name: str, arm: Arm) -> str:
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        """Nothing: what the servers are made of is in this process."""
+
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        raise AssertionError("the runs here have no service")
+
+    async def bring_service_back(self) -> ServiceReport:
+        raise AssertionError("the runs here have no service")
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        raise AssertionError("the runs here have no request log")
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         assert arm.sim is not None
         log = self._servers.enter_context(self._log_path(arm_name).open("a"))
-        return await self._servers.enter_async_context(serving(arm.sim, preload=self._preload, log=log))
+        return await self._servers.enter_async_context(serving(arm.sim, preload=self._preload, log=log)), None
 
-    async def stop(self, arm_name: str) -> None:
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
         await self._servers.aclose()
+        return None
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
@@ -193,6 +206,7 @@ async def play(scenario: Scenario, path: Path, *, held_windows: int | None = Non
         history=History(),
         corpus=corpus,
         traces={},
+        prompt_sets={},
         ledger_dir=path / ".ledger",
         fleet=PlainFleet(corpus, desk, clock, workers),
         host=PlainHost(run, desk, clock, Preload(corpus.ids, held_windows)),
