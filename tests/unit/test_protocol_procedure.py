@@ -205,3 +205,38 @@ def test_refused_flushes_are_in_the_journal(tmp_path: Path, monkeypatch: pytest.
     (step,) = [event for event in stage.events("step") if event["step"] == "flush"]
     assert step["refusals"] == ["HTTP 400 busy", "HTTP 400 busy still"]
     assert step["reply"] == "HTTP 200 ok"
+
+
+class LaggingEngine(FakeEngine):
+    """Its gauge tells of one request for 40 more looks after the load; `late` requests end meanwhile."""
+
+    looks = 40
+    late = 0
+
+    async def queue(self, http: Http) -> QueueState | None:
+        if self.log.count("load") == 0 or self.looks == 0:
+            return await super().queue(http)
+        self.looks -= 1
+        if self.looks == 0:
+            self.counters["requests"] += self.late
+        return QueueState(1, 0)
+
+
+def test_a_gauge_that_lags_behind_is_waited_for_and_is_no_foreign_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = scenario(guards="counters_settle_s: 1.0, idle_timeout_s: 300.0")
+    stage = play(given, LaggingEngine(), tmp_path, monkeypatch)
+    assert [event["verdict"] for event in stage.events("verdict")] == ["accept"]
+
+
+def test_a_foreign_request_that_ends_while_the_gauge_is_waited_for_shows_in_the_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = scenario(guards="counters_settle_s: 1.0, idle_timeout_s: 300.0")
+    engine = LaggingEngine()
+    engine.late = 1
+    stage = play(given, engine, tmp_path, monkeypatch)
+    [verdict] = stage.events("verdict")
+    assert verdict["verdict"] == "void"
+    assert [finding["code"] for finding in verdict["findings"]] == ["foreign_traffic"]
