@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml
 	touch $(STAMP)
 
 test: setup ## every test that needs nothing but this machine
-	$(BIN)/python -m pytest -m "not netns and not engine"
+	$(BIN)/python -m pytest -m "not slow and not netns and not engine"
 
 test-engines: setup ## every check against real engines on the CPU; the last line is one JSON object
 	$(BIN)/python tools/engines/check_engines.py $(ARGS)

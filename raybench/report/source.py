@@ -247,7 +247,7 @@ def _entries(path: Path, names: Mapping[str, str]) -> Iterator[Mapping[str, Any]
     for entry in json_list(path):
         if (arm := entry["arm"]) in names:
             own = {"arm": names[arm]}
-            if "point_id" in entry:
+            if entry.get("point_id") is not None:  # a search may have found no point
                 own["name"] = names[arm] + entry["point_id"].removeprefix(arm)
             yield {**entry, **own}
 

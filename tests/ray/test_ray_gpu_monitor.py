@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray_product as product
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 SLOW = "small/slow/c4"
 

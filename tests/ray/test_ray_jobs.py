@@ -6,7 +6,7 @@ import own_ray
 import pytest
 import ray_product as product
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_a_run_is_submitted_asked_about_and_fetched_by_separate_commands(

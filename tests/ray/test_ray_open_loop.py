@@ -7,7 +7,7 @@ import own_ray
 import pytest
 import ray_product as product
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_rates_and_traces_are_sent_by_schedule_and_an_overload_is_told(

@@ -9,7 +9,7 @@ import own_ray
 import pytest
 import ray_product as product
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 #: A detached actor under the name of a coordinator, as an older raybench or anybody could have left it.
 LEFTOVER = """

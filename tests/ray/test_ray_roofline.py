@@ -11,7 +11,7 @@ import ray_product as product
 
 from raybench.records.roofline import Roofline, stored_rooflines
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 #: No stamp is as good as this, so that each ladder ends with its first step, tried twice.
 SHORT = ("--quick", "--error-ms", "0.1")

@@ -7,7 +7,7 @@ import own_ray
 import pytest
 import ray_product as product
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_searches_measure_their_levels_and_a_merge_finds_the_same(tmp_path: Path, cluster: own_ray.OwnRay) -> None:

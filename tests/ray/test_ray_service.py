@@ -11,7 +11,7 @@ from service_in_use import CONFIGURATION, InUse, report_of
 
 from raybench.deploy.keeper_report import ENDS
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 SIM = {"sim": {"time_compression": 5}}
 
@@ -37,7 +37,9 @@ def records_of(point_id: str) -> Callable[[product.RunDirectory], object]:
     return look
 
 
-for _phase in ("looking", "taking_down", "down"):
+# The look itself is over too soon to be met for sure: this is it, or what comes right behind it.
+STAGES["first look"] = lambda run: "phase" in report_of(run.service_json)
+for _phase in ("taking_down", "down"):
     STAGES[_phase] = at_phase(_phase)
 for _arm in ("first", "second"):
     _point = f"{_arm}/tiny/c2"

@@ -68,6 +68,6 @@ def assert_journal_tells_the_procedure(run: product.RunDirectory) -> None:
     told = [line["event"] for line in product.events(run) if line["event"] not in ("clock", "step")]
     point = ["attempt_started", "load_started", "load_ended", "verdict", "point_committed"]
     start = ["fleet_ready", "run_started", "arm_launched", "arm_ready", "gpu_monitor", "server_log"]
-    assert told == [*start, *point, *point, "point_committed", "run_ended"]
+    assert told == [*start, *point, *point, "point_committed", "arm_stopped", "run_ended"]
     for level in (1, 3):
         assert product.steps(run, f"small/tiny/c{level}", 1) == product.STEPS

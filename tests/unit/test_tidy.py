@@ -310,6 +310,6 @@ def test_what_counts_as_a_stray(text: bytes, is_stray: bool) -> None:
 
 def test_no_run_or_corpus_is_in_the_repository() -> None:
     kinds = {".arrows", ".parquet", ".jsonl"}
-    meant = (ROOT / "tests" / "golden", ROOT / "scenarios" / "traces")
+    meant = tuple(ROOT / folder for folder in ("tests/golden", "scenarios/traces", "docs/examples"))
     strays = [p for p in files_of_the_repository() if p.suffix in kinds and not any(map(p.is_relative_to, meant))]
     assert not strays
