@@ -135,7 +135,7 @@ class Fleet:
         self.names = [f"w{number:03d}" for number in range(workers)]
         make = ray.remote(Worker).options(num_cpus=0).remote
         self.workers = {name: make(name, self.desk, prompts) for name in self.names}
-        ray.get([worker.hello.remote() for worker in self.workers.values()])
+        ray.get([worker.hello.remote(()) for worker in self.workers.values()])
 
     def usage(self) -> tuple[list[Usage], Usage]:
         """Of the workers, and of the desk."""
