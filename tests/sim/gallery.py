@@ -383,7 +383,7 @@ HONEST = [
     Case(
         "tp8_eagle3",
         "profile tp8_eagle3: speculative decoding and a host tier",
-        sim={"profile": "tp8_eagle3", "time_compression": 4.0},
+        sim={"profile": "tp8_eagle3", "time_compression": 12.0},
     ),
     Case("incremental", "events hold only what is new", sim={"incremental": True}),
     Case("completions", "the OpenAI route", arm={"route": "completions"}),
