@@ -313,9 +313,7 @@ def _here(base: str) -> Path:
 
 
 def _end_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - FILE_BYTES_MAX))
-        return file.read()
+    return read_piece(path, max(0, path.stat().st_size - FILE_BYTES_MAX), FILE_BYTES_MAX)
 
 
 def _own_process() -> dict[str, object]:

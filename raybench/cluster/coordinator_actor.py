@@ -7,7 +7,7 @@ id. It dies with its driver.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -102,25 +102,16 @@ class CoordinatorActor:
         return await self._desk.lease(worker, point_id, attempt, phase, free_slots, settled)
 
     async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        try:
-            await self._desk.append(worker, point_id, attempt, phase, kind, data)
-        except RunDirectoryError as error:
-            await self._give_up(error)
+        await self._kept(self._desk.append(worker, point_id, attempt, phase, kind, data))
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._desk.heartbeat(worker, in_flight, completed, output_tokens)
 
     async def append_part(self, relative_path: str, data: bytes) -> None:
-        try:
-            await self._desk.append_part(relative_path, data)
-        except RunDirectoryError as error:
-            await self._give_up(error)
+        await self._kept(self._desk.append_part(relative_path, data))
 
     async def close_part(self, relative_path: str) -> None:
-        try:
-            await self._desk.close_part(relative_path)
-        except RunDirectoryError as error:
-            await self._give_up(error)
+        await self._kept(self._desk.close_part(relative_path))
 
     async def _build_and_run(self) -> Outcome:
         scenario, run = self._scenario, self._run_directory
@@ -213,17 +204,17 @@ class CoordinatorActor:
     async def _sync_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SYNC_S)
-            try:
-                await asyncio.to_thread(self._files.sync)
-            except RunDirectoryError as error:
-                await self._give_up(error)
+            await self._kept(asyncio.to_thread(self._files.sync))
 
-    async def _give_up(self, error: RunDirectoryError) -> None:
+    async def _kept(self, write: Awaitable[None]) -> None:
         """Records that cannot be kept are worth no load: the run ends, and says why. Whoever wrote is told
         nothing, since it could only die of it, and would be taken for lost."""
-        if self._unwritten is None:
-            self._unwritten = error
-            await self.stop()
+        try:
+            await write
+        except RunDirectoryError as error:
+            if self._unwritten is None:
+                self._unwritten = error
+                await self.stop()
 
 
 def refuse_changed_traces(manifest: Mapping[str, Any], traces: Mapping[str, Mapping[str, object]]) -> None:
