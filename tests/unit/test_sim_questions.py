@@ -1,6 +1,7 @@
 """What the simulated engines understand, and what they do not."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_wherever_an_answer_is_cut_its_parts_make_the_whole(
     said = say(thought, spoken)
     cuts = sorted(data.draw(st.lists(st.integers(0, said.tokens), max_size=4)))
     bounds = [0, *cuts, said.tokens]
-    parts = [said.shown(begin, end) for begin, end in zip(bounds, bounds[1:], strict=False)]
+    parts = [said.shown(begin, end) for begin, end in pairwise(bounds)]
     assert ("".join(r for r, _ in parts), "".join(c for _, c in parts)) == said.shown(0, said.tokens)
     assert said.shown(0, said.tokens)[1].strip() == spoken.strip()
 
