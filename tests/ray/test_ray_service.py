@@ -140,9 +140,9 @@ def test_a_submit_with_a_ray_of_its_own_that_is_killed_leaves_the_service_as_it_
             assert (own.pid, own.configuration) == (None, None)
             driver = [one for one in product.marked(running.mark) if run.path.name in one.cmdline()]
             assert driver, "the job's entrypoint is told the run's id"
-            running.kill()
             for one in driver if driver_too else []:
                 one.kill()
+            running.kill()
             report = product.until(
                 lambda: (told := report_of(run.service_json)).get("phase") in ENDS and told,
                 "the end of the keeper",
