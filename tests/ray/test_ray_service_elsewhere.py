@@ -44,7 +44,9 @@ class Place:
     def command(self, folder: Path) -> list[object]:
         placement = {"client_resource": "bench_client", "target_resource": "gpu_host"}
         load = {"output_tokens": 256, "concurrency": [2], "requests": 12}
-        content = product.scenario("away", workloads=[load], service=self.in_use.block())
+        # An answer that a cut link swallowed is not waited for as long as a user would.
+        more = {"service": self.in_use.block(), "load": {"idle_timeout_s": 20}}
+        content = product.scenario("away", workloads=[load], **more)
         content["arms"] = {name: {"sim": {"time_compression": 5}} for name in ("first", "second")}
         cluster = own_ray.cluster_file(folder, self.cluster, placement=placement, package={"ship": False})
         return ["submit", "--cluster", cluster, product.write_scenario(folder, content)]
