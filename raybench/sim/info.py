@@ -207,7 +207,7 @@ def _internal_state(engine: Engine, startup: dict[str, object]) -> dict[str, obj
         "memory_usage": {
             "weight": memory.weight_gb,
             "kvcache": memory.kv_cache_gb,
-            "startup_available": (memory.total_mib - memory.idle_mib) / 1024,
+            "startup_available": memory.startup_available_gb,
             "token_capacity": profile.kv_pool_tokens,
             "token_capacity_swa": None,
             "graph": {"decode": memory.graph_gb},

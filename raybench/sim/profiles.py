@@ -52,6 +52,11 @@ class Memory:
     kv_cache_gb: float
     graph_gb: float
 
+    @property
+    def startup_available_gb(self) -> float:
+        """What was left once the engine had started."""
+        return (self.total_mib - self.idle_mib) / 1024
+
 
 @dataclass(frozen=True)
 class Profile:
