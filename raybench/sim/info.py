@@ -107,7 +107,19 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
                 "token_capacity": profile.kv_pool_tokens,
             },
         ),
-        "disagg": ("disaggregation", {"mode": "null"}),
+        "disagg": (
+            "disaggregation",
+            {
+                "mode": "null",
+                "prefill_bootstrap_queue_reqs": 0,
+                "prefill_inflight_queue_reqs": 0,
+                "decode_prealloc_queue_reqs": 0,
+                "decode_transfer_queue_reqs": 0,
+                "decode_retracted_queue_reqs": 0,
+                "kv_transfer_speed_gb_s": 0.0,
+                "kv_transfer_latency_ms": 0.0,
+            },
+        ),
         "queues": (
             "queues",
             {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},

@@ -13,6 +13,11 @@ def json_reply(value: object, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
 
+def text_reply(text: str, status: int = 200) -> web.Response:
+    """Plain text, of which SGLang does not say that it is text."""
+    return web.Response(body=text.encode(), status=status)
+
+
 def message_reply(message: str) -> web.Response:
     """The error of `/generate` for values that cannot be: HTTP 400."""
     return json_reply({"error": {"message": message}}, 400)

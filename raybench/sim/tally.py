@@ -204,6 +204,9 @@ class Tally:
                     rank,
                 )
 
+    def flush_timed_out(self) -> None:
+        self._log("Deferred flush_cache timed out while waiting for idle state.", 0)
+
     def finished(self, request: Request) -> None:
         """Everything that moves only now. Health checks are no requests of a client."""
         if request.internal:

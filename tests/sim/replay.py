@@ -1,0 +1,126 @@
+"""Sends the requests that a real engine was recorded with to a server here, byte for byte, in the recorded order.
+
+What ran side by side does so again: a request is sent when those that were over before it are over, and those
+whose answers had begun before it have begun. No pause of the recording is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from answer_shapes import parse
+from engine_captures import Recorded, everything_recorded, raw_answer, read_times
+
+REQUESTS = Path(__file__).parents[1] / "golden" / "sim" / "requests.tar.xz"
+#: No replay takes longer.
+LIMIT_S = 60.0
+
+
+@dataclass
+class Exchange:
+    """One recorded request with its answer; times in unix seconds. begun_s: the first byte behind the head came.
+
+    events: of a stream that its client closed, how many had come.
+    """
+
+    name: str
+    request: bytes
+    real: bytes
+    start_s: float
+    begun_s: float
+    end_s: float
+    events: int | None
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def exchanges(folder: str) -> list[Exchange]:
+    """All that was recorded in `engine/set-up`, in the order of its sending."""
+    engine, _, set_up = folder.partition("/")
+    found = [_exchange(folder, one) for one in everything_recorded() if _is_in(one, engine, set_up)]
+    return sorted(found, key=lambda one: one.start_s)
+
+
+def _is_in(one: Recorded, engine: str, set_up: str) -> bool:
+    return one.engine == engine and one.name.rpartition("/")[0] == set_up
+
+
+def _exchange(folder: str, one: Recorded) -> Exchange:
+    real = raw_answer(one.engine, one.name)
+    reads = read_times(one.engine, one.name)
+    closed = parse(real).chunks is not None and not real.endswith(b"\r\n0\r\n\r\n")
+    return Exchange(
+        name=one.name.rpartition("/")[2],
+        request=requests()[f"{folder}/{one.name.rpartition('/')[2]}.req"],
+        real=real,
+        start_s=one.unix_start,
+        begun_s=one.unix_start + reads[min(1, len(reads) - 1)],
+        end_s=one.unix_start + one.seconds,
+        events=real.count(b"data: ") if closed else None,
+    )
+
+
+@cache
+def requests() -> dict[str, bytes]:
+    """Path -> bytes of every recorded request there is."""
+    with tarfile.open(REQUESTS) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+def like(request: bytes, number: int) -> bytes:
+    """The same request for other tokens of as many digits."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    ids = re.search(rb'"input_ids": \[([^\]]*)\]', body)
+    assert ids is not None
+    others = re.sub(rb"\d", lambda digit: b"%d" % ((int(digit[0]) + number) % 9 + 1), ids[1])
+    return b"%b\r\n\r\n%b%b%b" % (head, body[: ids.start(1)], others, body[ids.end(1) :])
+
+
+async def replay(url: str, recorded: Sequence[Exchange], companions: dict[str, int]) -> dict[str, bytes]:
+    """name -> the answer. companions: beside the request of this name, so many more like it."""
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        sent: list[tuple[Exchange, asyncio.Task[bytes]]] = []
+        for one in recorded:
+            for earlier, task in sent:
+                if earlier.end_s <= one.start_s:
+                    await task
+                elif earlier.begun_s <= one.start_s:
+                    await earlier.begun.wait()
+            sent.append((one, group.create_task(_answer(url, one))))
+            for number in range(companions.get(one.name, 0)):
+                more = Exchange(one.name, like(one.request, number), b"", 0.0, 0.0, 0.0, None)
+                group.create_task(_answer(url, more))
+    return {one.name: task.result() for one, task in sent}
+
+
+async def _answer(url: str, one: Exchange) -> bytes:
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(one.request)
+        await writer.drain()
+        answer = bytearray()
+        while data := await reader.read(65_536):
+            answer += data
+            if not one.begun.is_set() and not answer.endswith(b"\r\n\r\n"):
+                one.begun.set()
+            if one.events is not None and answer.count(b"data: ") > one.events:
+                return cut(bytes(answer), one.events)
+        return bytes(answer)
+    finally:
+        one.begun.set()
+        writer.close()
+
+
+def cut(answer: bytes, events: int) -> bytes:
+    """The answer up to the end of its n-th event."""
+    at = 0
+    for _ in range(events):
+        at = answer.index(b"\n\n\r\n", at) + 4
+    return answer[:at]
