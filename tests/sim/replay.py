@@ -20,6 +20,8 @@ from engine_captures import Recorded, everything_recorded, raw_answer, read_time
 REQUESTS = Path(__file__).parents[1] / "golden" / "sim" / "requests.tar.xz"
 #: No replay takes longer.
 LIMIT_S = 60.0
+#: The engine counts as busy for a moment after its last answer; this is longer.
+SETTLE_S = 0.1
 
 
 @dataclass
@@ -37,6 +39,11 @@ class Exchange:
     end_s: float
     events: int | None
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def needs_idle(self) -> bool:
+        """A flush that was done."""
+        return b"/flush_cache" in self.request.split(b"\r\n")[0] and b" 200 OK\r\n" in self.real
 
 
 def exchanges(folder: str) -> list[Exchange]:
@@ -92,6 +99,8 @@ async def replay(url: str, recorded: Sequence[Exchange], companions: dict[str, i
                     await task
                 elif earlier.begun_s <= one.start_s:
                     await earlier.begun.wait()
+            if one.needs_idle:
+                await asyncio.sleep(SETTLE_S)
             sent.append((one, group.create_task(_answer(url, one))))
             for number in range(companions.get(one.name, 0)):
                 more = Exchange(one.name, like(one.request, number), b"", 0.0, 0.0, 0.0, None)

@@ -40,10 +40,12 @@ class SetUp:
     any_order: str = "(?!)"
 
 
+#: A flush right after the last answer is refused or not, as it happens; there it was.
+REFUSES = SimFaults(flush_refusals=1)
 SET_UPS = (
     SetUp((f"{NEW}/main",), Sim(page_tokens=1, kv_pool_tokens=65_536)),
-    SetUp((f"{NEW}/no-radix",), Sim(profile="tp2pp4", time_compression=10)),
-    SetUp((f"{NEW}/incremental",), Sim(page_tokens=1, incremental=True)),
+    SetUp((f"{NEW}/no-radix",), Sim(profile="tp2pp4", time_compression=10, faults=REFUSES)),
+    SetUp((f"{NEW}/incremental",), Sim(page_tokens=1, incremental=True, faults=REFUSES)),
     SetUp(
         (f"{NEW}/queue-limit",),
         Sim(page_tokens=1, max_running_requests=2, max_queued_requests=4),
@@ -57,7 +59,7 @@ SET_UPS = (
     SetUp((f"{NEW}/dp2", f"{NEW}/dp2/repeat"), Sim(page_tokens=1, faults=SimFaults(dp_ranks=2))),
     SetUp((f"{GPU}/hicache",), Sim(page_tokens=64, kv_pool_tokens=8192, faults=SimFaults(host_tier=True))),
     SetUp((f"{GPU}/hicache-storage",), Sim(page_tokens=64, faults=SimFaults(storage_tier=True))),
-    SetUp((f"{GPU}/spec",), Sim(profile="tp8_eagle3")),
+    SetUp((f"{GPU}/spec",), Sim(profile="tp8_eagle3", page_tokens=1)),
 )
 
 #: Recordings that no simulated engine is set up like.
