@@ -17,7 +17,7 @@ from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_g
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
-from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object
+from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object, validation_reply
 from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.spoil import COMMENT, Piece, Stream
 
@@ -97,8 +97,9 @@ class Answers:
         try:
             ask = self._accept(read(await http.read(), self._profile))
         except Refused as refused:
-            label = "BadRequestError" if refused.shape == "value" else "Bad Request"
-            return object_reply(refused.message, label)
+            if refused.shape == "validation":
+                return validation_reply(refused.message)
+            return object_reply(refused.message, "BadRequestError")
         request = ask.request
         fate = self._faults.fate()
         if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
@@ -118,7 +119,7 @@ class Answers:
 
     async def _refuse_generate(self, http: web.Request, refused: Refused, data: bytes) -> web.StreamResponse:
         if refused.shape == "validation":
-            return object_reply(f"1 validation error:\n  {refused.message}", "Bad Request")
+            return validation_reply(refused.message)
         self._log(f"[http_server] Error: {refused.message}")
         if wants_stream(data):
             response = web.StreamResponse(headers=EVENT_STREAM)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from raybench.scenario.sim_block import Sim
 from raybench.sim.engine import Engine
+from raybench.sim.profiles import GRAPH_PHASES
 
 VERSION = "0.5.23"
 
@@ -37,7 +38,13 @@ def server_info(engine: Engine, identity: Identity) -> dict[str, object]:
         "max_total_num_tokens": engine.profile.kv_pool_tokens,
         "max_req_input_len": engine.profile.input_tokens_max,
         "startup_time": startup | {"tokenizer_e2e": identity.startup_s},
-        "hicache_object_layout": {"enabled": hicache, "page_size": engine.profile.page_tokens},
+        "hicache_object_layout": {
+            "enabled": hicache,
+            "backend": None,
+            "page_size": engine.profile.page_tokens,
+            "hicache_object_layout": {"pools": []},
+            "reason": None if hicache else "Hierarchical cache is disabled",
+        },
         "kv_events": None,
         "internal_states": [arguments | _internal_state(engine, startup)],
         "version": VERSION,
@@ -206,6 +213,7 @@ def _startup_time(identity: Identity) -> dict[str, object]:
         "load_weight": identity.startup_s * 0.1,
         "kv_cache_allocation": identity.startup_s * 0.2,
         "scheduler_e2e": identity.startup_s * 0.9,
+        "cuda_graph": dict.fromkeys(GRAPH_PHASES, 0.0),
     }
 
 
@@ -222,7 +230,7 @@ def _internal_state(engine: Engine, startup: dict[str, object]) -> dict[str, obj
             "startup_available": memory.startup_available_gb,
             "token_capacity": profile.kv_pool_tokens,
             "token_capacity_swa": None,
-            "graph": {"decode": memory.graph_gb},
+            "graph": memory.graph_gb_by_phase,
         },
     }
     if engine.tally.accept_length:

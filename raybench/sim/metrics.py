@@ -28,7 +28,6 @@ UNUSED = (
     *("num_decode_deferred_kv_release_reqs", "pending_prealloc_token_usage", "prealloc_full_token_usage"),
     *("prealloc_swa_token_usage", "num_unique_running_routing_keys"),
 )
-GRAPH_PHASES = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
 
 
 def render(engine: Engine, *, pid: int, compression: float) -> str:
@@ -80,12 +79,13 @@ def _gauges(engine: Engine, pid: int) -> Families:
         values["hicache_host_used_tokens"] = len(engine.pool.host) * page
         values["hicache_host_total_tokens"] = engine.pool.host.capacity * page
     process = labels | {"pid": str(pid)}
-    graph_gb = dict.fromkeys(GRAPH_PHASES, 0.0) | {"decode": memory.graph_gb}
     families: Families = {name: [(labels, value)] for name, value in values.items()}
     return families | {
         "num_retracted_reqs": [(process, gauges.retracted)],
         "num_paused_reqs": [(process, 0)],
-        "graph_memory_usage_gb": [(labels | {"phase": phase}, gb) for phase, gb in graph_gb.items()],
+        "graph_memory_usage_gb": [
+            (labels | {"phase": phase}, gb) for phase, gb in memory.graph_gb_by_phase.items()
+        ],
         "routing_keys_active": [({}, 0)],
     }
 

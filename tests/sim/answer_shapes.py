@@ -104,8 +104,11 @@ def _streams(real: Answer, ours: Answer) -> Iterator[str]:
         yield f"stream: {', '.join(got)} for {', '.join(want)}"
     for role in own.keys() & theirs.keys():
         exact = role not in COALESCED and b'"abort"' not in real.body
+        place = (
+            "event" if role in {*COALESCED, "last"} else role
+        )  # one name, whichever of them a late reader missed
         compared = [
-            list(json_differences(like, event, role, told=True, exact=exact))
+            list(json_differences(like, event, place, told=True, exact=exact))
             for event in own[role]
             for like in theirs[role][-1:]
         ]

@@ -7,6 +7,7 @@ whose answers had begun before it have begun. No pause of the recording is repea
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import tarfile
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ LIMIT_S = 60.0
 SETTLE_S = 0.1
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """One recorded request with its answer; times in unix seconds. begun_s: the first byte behind the head came.
 
@@ -81,23 +82,28 @@ def requests() -> dict[str, bytes]:
 
 
 def like(request: bytes, number: int) -> bytes:
-    """The same request for other tokens of as many digits."""
+    """The same request for other tokens, of four digits each as most of them are."""
     head, _, body = request.partition(b"\r\n\r\n")
-    ids = re.search(rb'"input_ids": \[([^\]]*)\]', body)
-    assert ids is not None
-    others = re.sub(rb"\d", lambda digit: b"%d" % ((int(digit[0]) + number) % 9 + 1), ids[1])
-    return b"%b\r\n\r\n%b%b%b" % (head, body[: ids.start(1)], others, body[ids.end(1) :])
+    fields = json.loads(body)
+    fields["input_ids"] = [1000 + (at * 7 + number * 131) % 1000 for at in range(len(fields["input_ids"]))]
+    body = json.dumps(fields).encode()
+    return b"%b\r\n\r\n%b" % (re.sub(rb"(?<=Content-Length: )\d+", b"%d" % len(body), head), body)
 
 
-async def replay(url: str, recorded: Sequence[Exchange], companions: dict[str, int]) -> dict[str, bytes]:
-    """name -> the answer. companions: beside the request of this name, so many more like it."""
+async def replay(
+    url: str, recorded: Sequence[Exchange], companions: dict[str, int], any_order: str
+) -> dict[str, bytes]:
+    """name -> the answer. companions: beside the request of this name, so many more like it. any_order: the names
+    of those of which the server was free to let any wait or to refuse it: they are waited for together."""
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         sent: list[tuple[Exchange, asyncio.Task[bytes]]] = []
         for one in recorded:
+            free = [earlier for earlier, _ in sent if re.fullmatch(any_order, earlier.name)]
             for earlier, task in sent:
-                if earlier.end_s <= one.start_s:
+                together = free if earlier in free else [earlier]
+                if all(other.end_s <= one.start_s for other in together):
                     await task
-                elif earlier.begun_s <= one.start_s:
+                elif earlier is together[0] and earlier.begun_s <= one.start_s:
                     await earlier.begun.wait()
             if one.needs_idle:
                 await asyncio.sleep(SETTLE_S)
