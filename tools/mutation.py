@@ -19,9 +19,11 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import cache_from_source
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 
@@ -32,12 +34,14 @@ ROOT = Path(__file__).parents[1]
 #: In the order of the data: what comes before a room is imported once for all of its mutants.
 ROOMS = ("scenario", "corpus", "records", "engines", "load", "monitors", "analysis", "protocol")
 DEFAULT = ("engines", "analysis", "protocol")
-#: Files of tests that may call any room, beside those of the room itself.
-ALSO = ("test_golden_", "test_report_golden")
+#: Beginnings of the names of the tests that may call these rooms.
+TESTS = ("engines", "analysis", "protocol", "golden", "report", "monitors_server", "corpus_prompts")
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn), (ast.Is, ast.IsNot)]
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPS: dict[type, type] = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.FloorDiv: ast.Mult}
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+#: Of tests a mutant: beyond its module's own file, those of its room first, short ones first.
+SECONDS_MAX = 30.0
 #: Parts of the syntax tree whose change is no change of behaviour.
 SKIPPED = ("annotation", "returns", "decorator_list")
 #: Of one file of tests: its seconds, and the functions that it calls as (path, first line; 0 is the module).
@@ -143,10 +147,10 @@ def run_tests(*files: str) -> int:
     return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *files], plugins=[SameExamples()]))
 
 
-def trace_tests(file: str, room: str, result: Path) -> int:
+def trace_tests(file: str, result: Path) -> int:
     called: set[tuple[str, int]] = set()
     tree = f"{Path.cwd()}{os.sep}"
-    inside = f"{tree}raybench{os.sep}{room}{os.sep}"
+    inside = f"{tree}raybench{os.sep}"
 
     def trace(frame: FrameType, _event: str, _value: object) -> None:
         code = frame.f_code
@@ -163,13 +167,13 @@ def trace_tests(file: str, room: str, result: Path) -> int:
     return code
 
 
-def tests_of(room: str) -> dict[str, Traced]:
-    """Every file that may test the room, run once without any change."""
+def traced(names: list[str]) -> dict[str, Traced]:
+    """Every file of tests of such a name, run once without any change."""
     found: dict[str, Traced] = {}
     result = Path(".traced.json")
     for path in sorted(Path("tests/unit").glob("test_*.py")):
-        if path.name.startswith((f"test_{room}_", *ALSO)):
-            code = fork(lambda file=str(path): trace_tests(file, room, result), 600)  # type: ignore[misc]
+        if path.name.startswith(tuple(f"test_{name}" for name in names)):
+            code = fork(lambda file=str(path): trace_tests(file, result), 600)  # type: ignore[misc]
             if code != 0:
                 raise SystemExit(f"{path} does not pass without any change: exit code {code}")
             seconds, called = json.loads(result.read_text())
@@ -182,7 +186,10 @@ def play(mutant: Mutant, tests: dict[str, Traced]) -> str:
     path = mutant.path
     own = f"tests/unit/test_{path.parent.name}_{path.stem}.py"
     calling = [file for file, (_, called) in tests.items() if (str(path), mutant.scope) in called]
-    calling.sort(key=lambda file: (file != own, tests[file][0]))
+    room = f"tests/unit/test_{path.parent.name}_"
+    calling.sort(key=lambda file: (file != own, not file.startswith(room), tests[file][0]))
+    spent = list(accumulate(tests[file][0] for file in calling))
+    calling = calling[: 1 + bisect_right(spent, SECONDS_MAX)]
     source = path.read_bytes()
     try:
         path.write_bytes(source[: mutant.begin] + mutant.new.encode() + source[mutant.end :])
@@ -213,6 +220,9 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", default=DEFAULT, help="room, room/module.py, room/module.py:line")
     parser.add_argument("--each", type=int, default=8, help="mutants a module (default 8)")
     parser.add_argument("--seed", type=int, default=1, help="another seed, other mutants (default 1)")
+    parser.add_argument(
+        "--tests", nargs="+", default=TESTS, help="beginnings of names (default: all that may call)"
+    )
     given = parser.parse_args()
     counts = {"killed": 0, "survived": 0, "uncovered": 0, "timeout": 0}
     with tempfile.TemporaryDirectory(prefix="raybench-mutation-") as folder:
@@ -222,9 +232,9 @@ def main() -> None:
         os.environ |= {"PYTHONPATH": tree, "PYTHONDONTWRITEBYTECODE": "1"}
         sys.path.insert(0, tree)
         importlib.import_module("ray")  # the unit tests ban it by its name, which imports it
+        tests = traced(given.tests)
         for room in ROOMS:
             targets = [target for target in given.targets if target.partition("/")[0] == room]
-            tests = tests_of(room) if targets else {}
             sys.dont_write_bytecode = True
             for mutant in (one for target in targets for one in chosen(target, given.each, given.seed)):
                 told = play(mutant, tests)
