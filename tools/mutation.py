@@ -40,7 +40,7 @@ PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPS: dict[type, type] = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.FloorDiv: ast.Mult}
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-#: Of tests a mutant: beyond its module's own file, those of its room first, short ones first.
+#: Of tests a mutant: its module's own file, then those that call most of the module.
 SECONDS_MAX = 12.0
 #: Parts of the syntax tree whose change is no change of behaviour.
 SKIPPED = ("annotation", "returns", "decorator_list")
@@ -189,8 +189,8 @@ def play(mutant: Mutant, tests: dict[str, Traced]) -> str:
     path = mutant.path
     own = f"tests/unit/test_{path.parent.name}_{path.stem}.py"
     calling = [file for file, (_, called) in tests.items() if (str(path), mutant.scope) in called]
-    room = f"tests/unit/test_{path.parent.name}_"
-    calling.sort(key=lambda file: (file != own, not file.startswith(room), tests[file][0]))
+    aimed = {file: sum(name == str(path) for name, _ in tests[file][1]) for file in calling}
+    calling.sort(key=lambda file: (file != own, -aimed[file]))
     spent = list(accumulate(tests[file][0] for file in calling))
     calling = calling[: 1 + bisect_right(spent, SECONDS_MAX)]
     source = path.read_bytes()
@@ -234,6 +234,7 @@ def main() -> None:
         os.chdir(tree)
         os.environ |= {"PYTHONPATH": tree, "PYTHONDONTWRITEBYTECODE": "1"}
         sys.path.insert(0, tree)
+        sys.dont_write_bytecode = False  # of the tree as it is; a mutant's is never written
         importlib.import_module("ray")  # the unit tests ban it by its name, which imports it
         tests = traced(given.tests)
         for room in ROOMS:

@@ -51,6 +51,7 @@ def test_each_look_is_a_row_and_the_part_is_closed_with_the_arm(run: RunDirector
     async def scene() -> None:
         with PartFiles(run.path) as files:
             async with watch(engine, run, files):
+                assert len(run.server_parts()) == 1, "a server that never answers leaves a part as well"
                 while engine.scrapes < 3:
                     await asyncio.sleep(0)
             seen = engine.scrapes
