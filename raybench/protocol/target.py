@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http, QueueState
+from raybench.engines.contract import Counters, Engine, Facts, Http, QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
@@ -179,9 +179,6 @@ class Target:
 
     async def facts(self) -> Facts:
         return await self.engine.facts(self.controls[0])
-
-    async def gauges(self) -> tuple[Counters, Gauges] | None:
-        return await self.engine.scrape(self.controls[0])
 
     async def _until(
         self, look: Callable[[], Awaitable[str | None]], step: str, timeout_s: float, pause_s: float
