@@ -30,7 +30,7 @@ from raybench.protocol.client_checks import asked_by_host, expected_load, points
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import strike_damaged
-from raybench.protocol.invocation import History, Outcome
+from raybench.protocol.invocation import Earlier, Outcome
 from raybench.protocol.progress import Snapshot
 from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
@@ -118,7 +118,7 @@ class CoordinatorActor:
         journal = Journal(run.journal, self._clock)
         try:
             await asyncio.to_thread(strike_damaged, run, journal)
-            history = History.of(read_journal(run.journal))
+            earlier = Earlier.of(read_journal(run.journal))
             corpus = None
             if scenario.corpus is not None:
                 corpus = await asyncio.to_thread(load_corpus, scenario.corpus, self._base)
@@ -150,7 +150,7 @@ class CoordinatorActor:
                 run_id=self._run_id,
                 run=run,
                 journal=journal,
-                history=history,
+                earlier=earlier,
                 corpus=corpus,
                 traces=traces,
                 prompt_sets=prompt_sets,
