@@ -65,7 +65,6 @@ OWNERS: dict[str, frozenset[str]] = {
 #: In the room protocol only these may know Arrow.
 PROTOCOL_WITH_ARROW = {
     "answer_checks",
-    "answers",
     "checks",
     "client_checks",
     "evidence",
