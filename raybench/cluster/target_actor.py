@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from raybench.cluster.calls import own_process
-from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers, launch_sim
+from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.ledger import DigestCache
 from raybench.deploy.links import LinkWatch
+from raybench.deploy.own_servers import launch_sim
 from raybench.engines import ENGINES
 from raybench.errors import TargetError
 from raybench.monitors.boards import read_boards
