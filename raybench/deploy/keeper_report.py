@@ -31,10 +31,10 @@ def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:
 
     on_phase: called with each phase on the way. A keeper that is gone before its end is `not_verified`.
     """
-    first = read_report(path)
+    first = _read_report(path)
     if first.get("host") not in (None, socket.gethostname()):
         return first
-    return wait_for(path, ENDS, lambda: _is_keeper(read_report(path).get("pid")), on_phase=on_phase)
+    return wait_for(path, ENDS, lambda: _is_keeper(_read_report(path).get("pid")), on_phase=on_phase)
 
 
 def wait_for(
@@ -48,7 +48,7 @@ def wait_for(
     told = None
     while True:
         alive = lives()  # asked first: what a keeper writes before its end is read after it
-        report = read_report(path)
+        report = _read_report(path)
         phase = report.get("phase")
         if phase in phases:
             return report
@@ -69,7 +69,7 @@ def _is_keeper(pid: object) -> bool:
         return False
 
 
-def read_report(path: Path) -> dict[str, Any]:
+def _read_report(path: Path) -> dict[str, Any]:
     """What a keeper has told so far; nothing when it has not begun."""
     if not path.exists():
         return {}
