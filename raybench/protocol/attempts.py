@@ -59,17 +59,17 @@ class AttemptMaker:
         self._earlier.serial += 1
         serial = self._earlier.serial
         self._journal.append("attempt_started", point_id=point.point_id, attempt=number, serial=serial, **told)
+        flush_helps = workload.prompt_set is None or workload.prompt_set.cold_by == "flush"
         return Attempt(
-            point,
-            number,
-            serial,
-            self._shape(point, workload),
-            windows,
-            warm,
-            make_schedule(workload, point.level, point.requests, self._traces.get(workload.name)),
-            prompts,
-            self._scenario.guards.flush
-            and (workload.prompt_set is None or workload.prompt_set.cold_by == "flush"),
+            point=point,
+            number=number,
+            serial=serial,
+            shape=self._shape(point, workload),
+            windows=windows,
+            prewarm_windows=warm,
+            schedule=make_schedule(workload, point.level, point.requests, self._traces.get(workload.name)),
+            prompts=prompts,
+            flush=self._scenario.guards.flush and flush_helps,
         )
 
     def _take(self, point: Point, number: int, ledger: WindowLedger) -> tuple[Windows, Windows]:
