@@ -1,44 +1,28 @@
-"""The bodies of raybench's actors: thin shells round plain classes. Only `fleet.py` makes actors of them.
+"""What happens on the host of the serving engine: the body of an actor there, a thin shell round plain classes.
 
-Runs inside Ray worker processes. Calls between actors go through handles; everything else is in the
-plain classes, which know nothing of Ray.
+`cluster/target_host.py` makes the actor and is what the coordinator sees of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import resource
-import socket
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
-
-from raybench.corpus.tokens import Rendered
-from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers, launch_sim
-from raybench.deploy.facts import host_facts
+from raybench.cluster.calls import own_process
+from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.ledger import DigestCache
 from raybench.deploy.links import LinkWatch
+from raybench.deploy.own_servers import launch_sim
 from raybench.engines import ENGINES
 from raybench.errors import TargetError
-from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order, WorkerSummary
-from raybench.load.routes import own_addresses
-from raybench.load.worker import LoadWorker
 from raybench.monitors.boards import read_boards
-from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
-from raybench.monitors.host import WorkerHealth
-from raybench.monitors.nvml import NvmlSource
-from raybench.monitors.recording import FLUSH_S, GpuRecording
 from raybench.monitors.server_log import LogTail, LogWatch
-from raybench.monitors.sim_gpu import HttpGpuSource
 from raybench.protocol.clock_checks import TARGET
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 from raybench.records.files import read_piece
@@ -52,68 +36,19 @@ SIGN_S = 1.0
 FORGOTTEN_LOOKS = 60
 EXIT_FORGOTTEN = 1
 
-
-class RemoteDesk:
-    """`load.worker.Desk` over the coordinator's actor handle."""
-
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
-
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
-        where = (worker, point_id, attempt, phase)
-        tickets: list[int] = await self._coordinator.lease.remote(*where, free_slots, settled)
-        return tickets
-
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        await self._coordinator.append.remote(worker, point_id, attempt, phase, kind, data)
-
-    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
-        await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
-
-
-class LoadWorkerActor:
-    """One load worker in a process of its own."""
-
-    def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
-        _raise_open_files()
-        clock = self._clock = AnchoredClock()
-        self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
-        self._desk = RemoteDesk(coordinator)
-
-    async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:
-        """Proof of life, who this is, the facts of its host, and which of the addresses are the host's."""
-        own = own_addresses(source_addresses)
-        return {"worker": self._worker.name, "source_addresses": own, **_own_process()}
-
-    async def clock_reading(self) -> ClockSample:
-        return self._clock.reading()
-
-    async def arm(self, order: Order) -> None:
-        await self._worker.arm(order)
-        urls = [order.endpoint.url, *order.endpoint.load_urls]
-        self._links = LinkWatch.of_routes(urls, own_addresses(order.source_addresses))
-
-    async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
-        summary = await self._worker.run(self._desk, start_unix_ns, offset)
-        return replace(summary, link_changes=self._links.changes())
-
-    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
-        return await self._worker.recall(point_id, attempt, phase, recall)
-
-    async def cancel(self) -> None:
-        await self._worker.cancel()
+#: URL, record of the process, and why it is not ready where it is not.
+Launched = tuple[str, ProcessRecord, TargetError | None]
 
 
 class TargetHostActor:
-    """Launcher and log reader on the host of the serving engine."""
+    """Launches and reads. base: the scenario's folder; on a host without it, paths start at the process's own."""
 
-    def __init__(self, coordinator: Any) -> None:
+    def __init__(self, coordinator: Any, base: str) -> None:
         self._coordinator = coordinator
+        self._base = Path(base) if Path(base).is_dir() else Path.cwd()
         self._clock = AnchoredClock()
         self._running: dict[str, Running] = {}
-        self._launches: dict[str, asyncio.Future[tuple[str, ProcessRecord | None, TargetError | None]]] = {}
+        self._launches: dict[str, asyncio.Future[Launched]] = {}
         self._folders: dict[str, Path] = {}
         self._keeping: Keeping | None = None
         self._links: LinkWatch | None = None
@@ -123,7 +58,7 @@ class TargetHostActor:
 
     async def hello(self) -> dict[str, object]:
         self._watch = asyncio.ensure_future(self._end_when_forgotten())
-        return _own_process()
+        return own_process()
 
     async def sign_of_life(self) -> None:
         """The coordinator is there; it says so every `SIGN_S`."""
@@ -145,16 +80,16 @@ class TargetHostActor:
     async def clock_reading(self) -> ClockSample:
         return self._clock.reading()
 
-    async def take_inventory(self, arm: Arm, base: str) -> dict[str, object]:
+    async def take_inventory(self, arm: Arm) -> dict[str, object]:
         """What the arm is made of and what the GPUs are, on this host. Raises ConfigError."""
-        inventory = await asyncio.to_thread(take_inventory, arm.inventory, _here(base), DigestCache.of_user())
+        inventory = await asyncio.to_thread(take_inventory, arm.inventory, self._base, DigestCache.of_user())
         return {**inventory, "boards": await asyncio.to_thread(read_boards)}
 
-    async def take_service_down(self, service: Service, base: str, folder: str) -> dict[str, Any]:
+    async def take_service_down(self, service: Service, folder: str) -> dict[str, Any]:
         """The keeper's report once the service is down, or will not be."""
         own = self._folder_for("service", folder)
         # Not in a thread: were this call cancelled meanwhile, nobody would have the keeper's lifeline.
-        self._keeping = Keeping.start(service, _here(base), own)
+        self._keeping = Keeping.start(service, self._base, own)
         return await asyncio.to_thread(self._keeping.wait_down)
 
     async def bring_service_back(self) -> dict[str, Any]:
@@ -164,32 +99,20 @@ class TargetHostActor:
         return await asyncio.to_thread(self._keeping.bring_back)
 
     async def launch(
-        self,
-        arm_name: str,
-        arm: Arm,
-        address: str,
-        log_dir: str,
-        preload: dict[str, object] | None,
-        base: str,
-    ) -> tuple[str, ProcessRecord | None, TargetError | None]:
-        """Start the arm's engine, on `address` of this host when it is a simulated one: (URL, record, error).
+        self, arm_name: str, arm: Arm, address: str, log_dir: str, preload: dict[str, object] | None
+    ) -> Launched:
+        """Start the arm's engine, on `address` of this host when it is a simulated one.
 
         Logs go to `log_dir` where this host has it (the coordinator's own), else to a temporary one. A caller
         that gives this call up calls `stop`: what is under way then does not get lost.
         """
-        launch = asyncio.ensure_future(self._launch(arm_name, arm, address, log_dir, preload, _here(base)))
+        launch = asyncio.ensure_future(self._launch(arm_name, arm, address, log_dir, preload))
         self._launches[arm_name] = launch
         return await asyncio.shield(launch)
 
     async def _launch(
-        self,
-        arm_name: str,
-        arm: Arm,
-        address: str,
-        log_dir: str,
-        preload: dict[str, object] | None,
-        base: Path,
-    ) -> tuple[str, ProcessRecord | None, TargetError | None]:
+        self, arm_name: str, arm: Arm, address: str, log_dir: str, preload: dict[str, object] | None
+    ) -> Launched:
         folder = self._folder_for(arm_name, log_dir)
         hold = [] if self._keeping is None else [self._keeping.lifeline]
         if arm.sim is not None:
@@ -200,7 +123,7 @@ class TargetHostActor:
             return sim.url, sim.record, None
         assert arm.launch is not None and arm.url is not None, f"arm {arm_name} is not launched by raybench"
         launched = await asyncio.to_thread(
-            LaunchedArm, arm_name, arm.launch, arm.url, folder, base=base, hold=hold
+            LaunchedArm, arm_name, arm.launch, arm.url, folder, base=self._base, hold=hold
         )
         self._running[arm_name] = launched
         if arm_name not in self._launches:
@@ -277,74 +200,5 @@ class TargetHostActor:
         return None if self._links is None else self._links.changes()
 
 
-class GpuMonitorActor:
-    """The GPU monitor on the target's host, in a process of its own: a driver that hangs takes nothing with it."""
-
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
-        self._clock = AnchoredClock()
-        self._recording: GpuRecording | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._part = ""
-
-    async def clock_reading(self) -> ClockSample:
-        return self._clock.reading()
-
-    async def start(
-        self, part: str, labels: dict[str, str], source: str, url: str, interval_s: float, note: str | None
-    ) -> GpuStatus:
-        """Sample into `part` from now on where there is something to sample; what was found."""
-        devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
-        sampler = GpuSampler(devices, self._clock, socket.gethostname(), interval_s, opening_note=note)
-        recording = GpuRecording(sampler, self._clock.reading().anchor, **labels)
-        status = await asyncio.to_thread(recording.start)
-        if status.available:
-            self._recording, self._part = recording, part
-            self._pump = asyncio.ensure_future(self._pump_for_ever(recording))
-        return status
-
-    async def status(self) -> GpuStatus:
-        """What can be said of the series, once its rows so far are with the coordinator."""
-        if self._recording is None:
-            return GpuStatus(False, "the monitor is not running")
-        status = self._recording.status()
-        if status.stalled is None:
-            await self._coordinator.append_part.remote(self._part, self._recording.take())
-        return status
-
-    async def stop(self) -> None:
-        """End the series and close its part."""
-        if self._pump is not None:
-            self._pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._pump
-        if self._recording is not None:
-            last = await asyncio.to_thread(self._recording.end)
-            await self._coordinator.append_part.remote(self._part, last)
-            await self._coordinator.close_part.remote(self._part)
-            self._recording = None
-
-    async def _pump_for_ever(self, recording: GpuRecording) -> None:
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            if data := recording.take():
-                await self._coordinator.append_part.remote(self._part, data)
-
-
-def _here(base: str) -> Path:
-    """The scenario's folder where this host has it, else this process's own."""
-    return Path(base) if Path(base).is_dir() else Path.cwd()
-
-
 def _end_of(path: Path) -> bytes:
     return read_piece(path, max(0, path.stat().st_size - FILE_BYTES_MAX), FILE_BYTES_MAX)
-
-
-def _own_process() -> dict[str, object]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "facts": host_facts(ray_version=ray.__version__)}
-
-
-def _raise_open_files() -> None:
-    """As many file handles as the system allows: each stream is one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
