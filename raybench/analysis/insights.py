@@ -1,9 +1,9 @@
 """What the points of one or several arms say, as numbers: who leads where, crossovers, saturation. Pure.
 
 For the report: each insight is a frozen record without a sentence, which any language can put in words.
-`insights(points)` takes rows of points.parquet (JSON columns decoded, as `report.source.points_rows` gives
-them), of one run or of several put together, and returns one `Insights`. Points without numbers that count
-(void, skipped, not measured) are in none of them. Only clear differences are told (`analysis/difference.py`).
+`insights(points)` takes rows of points.parquet (as `points.read_points` gives them), of one run or of several
+put together, and returns one `Insights`. Points without numbers that count (void, skipped, not measured) are in
+none of them. Only clear differences are told (`analysis/difference.py`).
 
 Concurrency levels are whole numbers; points without one (an open loop) are left out.
 """

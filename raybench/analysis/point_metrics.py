@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -106,7 +105,7 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
         "requests_ok": metrics.requests_ok(load),
         "requests_failed": load.num_rows - metrics.requests_ok(load),
         "failure_share": metrics.failure_share(load),
-        "errors_by_class": json.dumps(metrics.errors_by_class(load)),
+        "errors_by_class": metrics.errors_by_class(load),
         "wall_s": metrics.wall_s(load),
         "requests_per_s": metrics.requests_per_s(load),
         "offered_rate_per_s": metrics.offered_rate_per_s(load),

@@ -18,7 +18,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
+from raybench.analysis.points import merged_table
+from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import replacing
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import to_json
@@ -71,9 +72,7 @@ class Query:
 
     def __init__(self, run: RunDirectory) -> None:
         """Raises RunDirectoryError for what is no merged run."""
-        run.require()
-        if not run.points_parquet.is_file():
-            raise RunDirectoryError(f"{run.path}: has no points.parquet; make it with: raybench merge {run.path}")
+        merged_table(run, run.points_parquet)
         self._connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
         reachable: set[str] = set()
         self.views: list[str] = []

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import raybench
 from raybench.analysis.comparison import Side, key_of
 from raybench.analysis.conditions import Condition
-from raybench.analysis.points import points_table
+from raybench.analysis.points import points_table, read_points
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.rundir import RunDirectory, replacing, safe_name, write_json
@@ -162,8 +162,7 @@ def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory)
 
 
 def _rows(run: RunDirectory) -> dict[tuple[str, str, str], dict[str, Any]]:
-    rows = pq.read_table(run.points_parquet, memory_map=False).to_pylist()
-    return {(row["arm"], *key_of(row)): row for row in rows}
+    return {(row["arm"], *key_of(row)): row for row in read_points(run)}
 
 
 def _key(point: RetestPoint) -> tuple[str, str]:

@@ -291,7 +291,7 @@ def test_reconcile_of_an_engine_that_says_nothing_of_itself(cli: Cli, measured: 
 def test_reconcile_of_a_table_that_somebody_else_measured(cli: Cli, seed: Path) -> None:
     code, _, err = cli("reconcile", seed)
     assert code == 2
-    assert "was imported" in err
+    assert "not measured here (imported)" in err
 
 
 def test_no_reading_command_loads_ray_and_only_query_loads_duckdb(seed: Path, measured: Path) -> None:

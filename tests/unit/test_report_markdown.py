@@ -9,9 +9,9 @@ import pytest
 from synthetic_run import LOST, NOT_COLD, SKIP, SyntheticRun, planned, whole_run
 
 from raybench.analysis.merge import merge
+from raybench.analysis.points import read_points
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
-from raybench.report.source import points_rows
 from raybench.report.text_en import ENGLISH
 from raybench.report.write import write_report
 
@@ -149,7 +149,7 @@ def test_o_f3_report_json_is_strict_and_undefined_is_null(run: RunDirectory) -> 
 
 
 def test_rows_come_in_the_order_of_the_plan_with_their_json_decoded(run: RunDirectory) -> None:
-    rows = points_rows(run)
+    rows = read_points(run)
     manifest = read_json(run.manifest)
     assert isinstance(manifest, dict)
     assert [row["point_id"] for row in rows] == [point["point_id"] for point in manifest["points"]]
