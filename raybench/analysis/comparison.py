@@ -19,7 +19,7 @@ from raybench.analysis.difference import (
     Verdict,
     difference,
 )
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, id_parts
 from raybench.analysis.pooling import Pooled, noise_floor_percent, overlap, pool
 
 Point = Mapping[str, Any]
@@ -71,7 +71,7 @@ class Side:
 
 def key_of(point: Point) -> tuple[str, str]:
     """(workload, level), where the level is the last part of the point's id: `c64`."""
-    return point["workload"], str(point["point_id"]).rsplit("/", 1)[1]
+    return point["workload"], id_parts(point["point_id"])[2]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from raybench.analysis.parts import (
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
+    id_parts,
     only_named,
     planned_points,
     point_facts,
@@ -145,7 +146,7 @@ def _with_log(
     load = None
     if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
         load = tried.load_started_unix_ns, tried.load_ended_unix_ns
-    table, problem = join_log(requests.table, logs.get(point_id.partition("/")[0], []), load)
+    table, problem = join_log(requests.table, logs.get(id_parts(point_id)[0], []), load)
     said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
     return Gathered(table, (*requests.warnings, *said))
 

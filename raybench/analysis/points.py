@@ -97,8 +97,14 @@ def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[s
 
 def only_named(point_id: str) -> dict[str, Any]:
     """What a point's id alone tells of it."""
-    arm, workload, level = point_id.split("/")
+    arm, workload, level = id_parts(point_id)
     return {"point_id": point_id, "arm": arm, "workload": workload, **asdict(Level.of_name(level))}
+
+
+def id_parts(point_id: str) -> tuple[str, str, str]:
+    """(arm, workload, name of the level) of `arm/workload/c64`, as `scenario.plan.point_id` puts them together."""
+    arm, workload, level = point_id.split("/")
+    return arm, workload, level
 
 
 def point_facts(planned: Mapping[str, Any], history: History) -> Row:
@@ -181,7 +187,7 @@ def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, h
 
 def _first_load(arm: str, ready_unix_ns: int, history: History) -> int:
     """When the first load of an arm after it was ready began; the arm stood idle until then."""
-    loads = (start for start, _, point_id, _ in history.load_times() if point_id.startswith(f"{arm}/"))
+    loads = (start for start, _, point_id, _ in history.load_times() if id_parts(point_id)[0] == arm)
     return min(start for start in loads if start >= ready_unix_ns)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
+from raybench.analysis.points import id_parts
 from raybench.analysis.pooling import Pooled, pooled_point
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.report import numbers
@@ -51,7 +52,7 @@ def pool_repeats(source: Source) -> Source:
 
 def _arm(point: Point) -> str:
     """The arm as its run calls it."""
-    return str(point["point_id"]).split("/", 1)[0]
+    return id_parts(point["point_id"])[0]
 
 
 def repeats_table(pooled: Source, text: Text) -> Table:
