@@ -103,8 +103,8 @@ def send_delay_ms(requests: pa.Table) -> pa.ChunkedArray:
     return _elapsed_ms(requests, "scheduled_ns", "sent_ns")
 
 
-#: The derived columns of requests.parquet; each is also summarised over the requests of a point.
-REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+#: What the client measured of one request, by column.
+LATENCIES: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "ttft_ms": ttft_ms,
     "ttft_scheduled_ms": ttft_scheduled_ms,
     "tpot_ms": tpot_ms,

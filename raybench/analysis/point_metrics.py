@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +31,21 @@ def interval_columns(metric: str) -> tuple[str, str]:
     return f"{metric}_low", f"{metric}_high"
 
 
+def interval_row(metric: str, interval: Interval | None) -> Row:
+    """A metric's interval in its columns; null where it has none."""
+    low, high = interval_columns(metric)
+    return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
+
+
+def interval_of(point: Mapping[str, Any], metric: str) -> Interval | None:
+    """A metric's interval out of its columns; None where a row has none."""
+    low, high = (point.get(name) for name in interval_columns(metric))
+    return None if low is None or high is None else Interval(low, high)
+
+
 #: The derived columns of requests.parquet; each is also summarised over the requests of a point.
 REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
-    **metrics.REQUEST_METRICS,
+    **metrics.LATENCIES,
     "engine_prefill_tokens_per_s": engine_timings.engine_prefill_tokens_per_s,
     "engine_decode_tokens_per_s": engine_timings.engine_decode_tokens_per_s,
     "decode_tokens_per_s": engine_timings.decode_tokens_per_s,
@@ -127,15 +140,10 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     for name, metric in REQUEST_METRICS.items():
         row |= summarise(metrics.sample(metric(load))).columns(name)
     for name, percent in INTERVALS:
-        interval = percentile_interval(metrics.sample(metrics.REQUEST_METRICS[name](load)), percent)
-        row |= _ends(f"{name}_p{percent}", interval)
+        interval = percentile_interval(metrics.sample(metrics.LATENCIES[name](load)), percent)
+        row |= interval_row(f"{name}_p{percent}", interval)
     row |= summarise(metrics.chunk_gap_ms(load)).columns("chunk_gap_ms")
     return row | _in_flight_columns(load, concurrency)
-
-
-def _ends(metric: str, interval: Interval | None) -> Row:
-    low, high = interval_columns(metric)
-    return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
 
 
 def _engine_columns(load: pa.Table) -> Row:
@@ -212,7 +220,7 @@ def _steady_columns(load: pa.Table, steady: Window, whole: Window) -> Row:
         "steady_requests": metrics.requests_ok(ended),
         "input_tokens_per_s_steady": metrics.rate_per_s(metrics.input_tokens(prefilled), seconds),
         "output_tokens_per_s_steady": metrics.rate_per_s(came, seconds),
-        **_ends("output_tokens_per_s_steady", rate),
+        **interval_row("output_tokens_per_s_steady", rate),
         "ttft_ms_p95_steady": nearest_rank(metrics.sample(metrics.ttft_ms(ended)), 95),
         "tpot_ms_p95_steady": nearest_rank(metrics.sample(metrics.tpot_ms(ended)), 95),
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, value_of
 from raybench.analysis.intervals import REPEATS_MIN, Interval, mean_interval
-from raybench.analysis.point_metrics import POINT_METRICS, interval_columns
+from raybench.analysis.point_metrics import POINT_METRICS, interval_of, interval_row
 from raybench.analysis.points import has_numbers
 
 
@@ -41,15 +41,10 @@ def pool(points: Sequence[Mapping[str, Any]], metric: str) -> Pooled:
     if not known:
         return Pooled((), None, None, None)
     if len(known) == 1:
-        return Pooled(known, known[0], _own_interval(told[0][0], metric), None)
+        return Pooled(known, known[0], interval_of(told[0][0], metric), None)
     size = fmean(abs(value) for value in known)
     spread = (max(known) - min(known)) / size * 100 if size else 0.0
     return Pooled(known, fmean(known), mean_interval(known), spread)
-
-
-def _own_interval(point: Mapping[str, Any], metric: str) -> Interval | None:
-    low, high = (point.get(name) for name in interval_columns(metric))
-    return None if low is None or high is None else Interval(low, high)
 
 
 #: What is added up over the repeats, beside the numbers of samples; all other values are means of the runs' own.
@@ -68,11 +63,7 @@ def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     pooled = {metric: pool(valid, metric) for metric in DIRECTIONS}
     row = {name: None if name in POINT_METRICS else value for name, value in first.items()}
     for metric, one in pooled.items():
-        low, high = interval_columns(metric)
-        row[metric] = one.value
-        row |= (
-            {low: None, high: None} if one.interval is None else {low: one.interval.low, high: one.interval.high}
-        )
+        row |= {metric: one.value, **interval_row(metric, one.interval)}
     samples = [name for name in POINT_METRICS if name.endswith("_n")]
     return row | {
         **{name: _over(sum, valid, name) for name in (*_TOTALS, *samples)},

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from raybench.analysis.difference import leader, value_of
-from raybench.analysis.point_metrics import interval_columns
+from raybench.analysis.point_metrics import interval_of
 from raybench.analysis.points import has_numbers
 from raybench.analysis.pooling import floor_between
 from raybench.report import numbers
@@ -270,10 +270,10 @@ def interval_table(source: Source, text: Text) -> Table:
 
 def _interval(point: Point, metric: str) -> str:
     """`146 [140, 151]`; a dash where n allows no interval."""
-    low, high = (point.get(name) for name in interval_columns(metric))
-    if low is None or high is None:
+    found = interval_of(point, metric)
+    if found is None:
         return numbers.UNKNOWN
-    value, *ends = (shown(metric, told) for told in (point[metric], low, high))
+    value, *ends = (shown(metric, told) for told in (point[metric], found.low, found.high))
     return f"{value} [{', '.join(ends)}]"
 
 

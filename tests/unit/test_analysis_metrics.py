@@ -67,7 +67,7 @@ def test_a_failed_request_gives_no_sample_even_when_its_stamps_are_whole() -> No
     row = request(0, 0.0, 1.0, first_s=0.5, output_tokens=5) | {"outcome": "engine_error"}
     rows = table([row])
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        assert metrics.REQUEST_METRICS[name](rows).to_pylist() == [None]
+        assert metrics.LATENCIES[name](rows).to_pylist() == [None]
 
 
 def test_a_point_without_a_successful_request_has_no_mean_and_no_throughput_but_zero() -> None:
