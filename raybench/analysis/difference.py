@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, is_boundary
 
 #: Two single runs that differ by no more than this are not called different.
 NOISE_FLOOR_PERCENT = 3.0
@@ -89,7 +89,7 @@ DIRECTIONS: Mapping[str, Direction] = {
 #: What a comparison shows where nobody asks for more.
 HEADLINE_METRICS = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95", "preemptions")
 
-#: Metrics that say nothing where a request makes one token: such a point proves capacity and prefill.
+#: Metrics that say nothing of a boundary point.
 _NEEDS_DECODE = ("output_tokens_per_s", "decode_tokens_per_s", "tpot_ms", "chunk_gap_ms")
 
 
@@ -120,7 +120,7 @@ def value_of(point: Mapping[str, Any], metric: str) -> float | None:
     """A point's value of a metric; None where it has no numbers that count, or the metric says nothing."""
     if not has_numbers(point):
         return None
-    if point.get("output_tokens") == 1 and metric.startswith(_NEEDS_DECODE):
+    if is_boundary(point) and metric.startswith(_NEEDS_DECODE):
         return None
     return point.get(metric)
 

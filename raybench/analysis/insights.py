@@ -18,7 +18,7 @@ from typing import Any
 
 from raybench.analysis.crossover import Crossover, crossovers, leaders
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, is_clear, value_of
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, is_boundary
 from raybench.analysis.pooling import floor_between, own_noise_percent
 
 Point = Mapping[str, Any]
@@ -291,7 +291,7 @@ def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], flo
 def _peaks(valid: Sequence[Point]) -> Iterable[Peak]:
     for workload in dict.fromkeys(point["workload"] for point in valid):
         own = [point for point in valid if point["workload"] == workload]
-        metric = "input_tokens_per_s" if own[0]["output_tokens"] == 1 else "output_tokens_per_s"
+        metric = "input_tokens_per_s" if is_boundary(own[0]) else "output_tokens_per_s"
         known = [point for point in own if value_of(point, metric) is not None]
         if known:
             best = max(known, key=lambda point: point[metric])

@@ -87,6 +87,11 @@ def has_numbers(point: Mapping[str, Any]) -> bool:
     return point["verdict"] in WITH_NUMBERS
 
 
+def is_boundary(point: Mapping[str, Any]) -> bool:
+    """One output token: the row proves capacity and prefill, and says nothing of decoding."""
+    return bool(point.get("output_tokens") == 1)
+
+
 def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
     """The manifest's plan in its order; points that only the journal knows follow, told by their names."""
     planned = {point["point_id"]: dict(point) for point in manifest.get("points") or []}

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis.point_metrics import interval_of
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, is_boundary
 from raybench.report import numbers
 from raybench.report.chart import Axis, Figure, Key, Panel, covering
-from raybench.report.points import Point, by_level, is_boundary, level_kind, level_name, level_value
+from raybench.report.points import Point, by_level, level_kind, level_name, level_value
 from raybench.report.source import Source
 from raybench.report.text import Text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, is_boundary
 from raybench.deploy.ledger import digest_file
 from raybench.report import artifacts, deployments, numbers, plots, probes, searches
 from raybench.report.agreement import agreement_section
@@ -31,7 +31,7 @@ from raybench.report.environment import (
     vram_table,
 )
 from raybench.report.findings import summary
-from raybench.report.points import Point, is_boundary, is_open_loop
+from raybench.report.points import Point, is_open_loop
 from raybench.report.repeats import repeats_table
 from raybench.report.retest_section import retest_section
 from raybench.report.service import is_back, service_line

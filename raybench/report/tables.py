@@ -11,7 +11,7 @@ from typing import Any
 
 from raybench.analysis.difference import leader, value_of
 from raybench.analysis.point_metrics import interval_of
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import has_numbers, is_boundary
 from raybench.analysis.pooling import floor_between
 from raybench.report import numbers
 from raybench.report.document import Row, Table, Tone
@@ -19,7 +19,6 @@ from raybench.report.metric_words import shown
 from raybench.report.points import (
     Point,
     by_level,
-    is_boundary,
     is_open_loop,
     level,
     level_kind,
