@@ -192,8 +192,7 @@ def compare(
         return
     if b is None:
         raise ConfigError("options", "nothing to hold against A: name a second run, or --baseline FILE")
-    from raybench.report.compare import compare_runs, comparison_json
-    from raybench.report.compare_text import comparison_blocks
+    from raybench.report.compare import compare_runs, comparison_blocks, comparison_json
 
     comparison = compare_runs(
         [a, *(repeat_a or [])],

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raybench.analysis.comparison import key_of
+from raybench.analysis.comparison import key_of, shape_of
 from raybench.analysis.difference import advantage, leader, value_of
 from raybench.analysis.points import has_numbers
 
@@ -81,9 +81,5 @@ def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) ->
             factor=advantage(metric, run, baseline) if who < 0 else advantage(metric, baseline, run),
             ahead={-1: "run", 0: None, 1: "baseline"}[who],
             best=best,
-            shapes_differ=_shape(our) != _shape(their),
+            shapes_differ=shape_of(our) != shape_of(their),
         )
-
-
-def _shape(point: Point) -> tuple[int | None, int | None]:
-    return point["input_tokens"], point["output_tokens"]

@@ -19,8 +19,8 @@ from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.rundir import RunDirectory, replacing, safe_name, write_json
 from raybench.report import numbers
+from raybench.report.compare import condition_blocks, not_compared, point_tables
 from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
-from raybench.report.compare_text import condition_blocks, not_compared, point_tables
 from raybench.report.document import Heading, Paragraph, Row, Table, Told
 from raybench.report.metric_words import label, shown
 

@@ -87,8 +87,7 @@ def test_o_k2_a_run_without_facts_is_unknown_not_equal(tmp_path: Path) -> None:
 
 
 def test_o_k2_a_point_that_was_measured_again_says_so(tmp_path: Path) -> None:
-    from raybench.report.compare import Comparison
-    from raybench.report.compare_text import comparison_blocks
+    from raybench.report.compare import Comparison, comparison_blocks
 
     found = pair(made(tmp_path / "a", FACTS), made(tmp_path / "b", FACTS, attempt=2))
     assert found.points[0].attempts == (1, 2)
