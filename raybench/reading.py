@@ -148,8 +148,7 @@ def import_table(
     ] = None,
 ) -> None:
     """Make a run directory of a table that somebody else measured, for report, compare and query."""
-    from raybench.report.imported import write_imported
-    from raybench.report.published import read_published
+    from raybench.report.published import read_published, write_imported
 
     read = read_published(table)
     run = write_imported(read, output or Path("runs") / read.about.name)

@@ -33,7 +33,7 @@ from raybench.report.environment import (
 from raybench.report.findings import summary
 from raybench.report.points import Point, is_open_loop
 from raybench.report.repeats import repeats_table
-from raybench.report.retest_section import retest_section
+from raybench.report.retest import retest_section
 from raybench.report.service import is_back, service_line
 from raybench.report.source import Run, Source
 from raybench.report.tables import (

@@ -16,8 +16,7 @@ from raybench.analysis.points import read_points
 from raybench.report import numbers
 from raybench.report.baseline import BaselineComparison, compare_baseline
 from raybench.report.compare import PairComparison, compare_runs
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 from raybench.report.retest import RetestResult, compare_retest
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"

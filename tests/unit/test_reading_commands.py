@@ -13,8 +13,7 @@ from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
 from raybench.cli import main
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"
 FAST, WIDE = "TP8+EAGLE3+AR", "TP2PP4"
