@@ -81,7 +81,7 @@ def _overview_cells(entry: Entry, gate: str) -> tuple[str, ...]:
         numbers.fixed(entry["process_s"], 1),
         _marked(entry["decode_tokens_per_s"], entry),
         _marked(entry["request_tokens_per_s"], entry),
-        _percent(entry["acceptance_rate"]),
+        numbers.percent(entry["acceptance_rate"], decimals=1),
         numbers.fixed(entry["tokens_per_round"], 2),
         f"{entry['truncated']}/{entry['empty']}",
         gate,
@@ -165,7 +165,7 @@ def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: Artifac
             entry["arm"],
             numbers.count(entry["context_tokens"]),
             numbers.UNKNOWN if free is None else f"{free / _MIB:,.0f} MiB",
-            numbers.UNKNOWN if entry["slack_mib"] is None else f"{entry['slack_mib']:,.1f} MiB",
+            numbers.mib(entry["slack_mib"]),
             f"{entry['truncated']}/{entry['requests_ok']}",
             f"{entry['empty']} ({', '.join(empty)})" if empty else str(entry["empty"]),
             _used(entry),
@@ -184,7 +184,7 @@ def _used(entry: Entry) -> str:
     if not known:
         return numbers.UNKNOWN
     share = _over(max(known), entry["context_tokens"])
-    return f"{max(known):,}" + ("" if share is None else f" ({share:.1%})")
+    return f"{max(known):,}" + ("" if share is None else f" ({numbers.percent(share, decimals=1)})")
 
 
 def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Titled]:
@@ -287,10 +287,6 @@ def _marked(rate: float | None, told: Entry) -> str:
     """A rate, marked where it comes from answers that were cut off."""
     text = numbers.fixed(rate, 2)
     return f"{text} ‡" if rate is not None and told["truncated"] else text
-
-
-def _percent(share: float | None) -> str:
-    return numbers.UNKNOWN if share is None else f"{share:.1%}"
 
 
 def _add(first: int | None, second: int | None) -> int | None:

@@ -1,9 +1,11 @@
-"""The tables of what was measured on: facts and settings of the arms, active limits, GPU memory. Pure."""
+"""The tables of what was measured on: facts and settings of the arms, their processes and what these are made of,
+active limits, GPU memory. Pure.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from raybench.analysis.conditions import flat
@@ -148,6 +150,43 @@ def _devices(inventory: Mapping[str, Any], text: Text) -> str:
             kinds[kind] = kinds.get(kind, 0) + 1
         told += [f"{number} x {kind}" for kind, number in kinds.items()]
     return "; ".join(told)
+
+
+def process_table(source: Source, text: Text) -> Table:
+    """A row for each process that was started for an arm, in the order of their starts."""
+    words = text.deployments
+    rows = [
+        Row(_process(arm, one, words.reasons)) for arm, kept in source.by_arm.items() for one in kept.processes
+    ]
+    return Table(words.process_columns, rows, right=frozenset({1, 2}))
+
+
+def _process(arm: str, record: Mapping[str, Any], reasons: Mapping[str, str]) -> tuple[str, ...]:
+    reason = reasons.get(record["reason"], numbers.UNKNOWN)
+    code = "" if record["exit_code"] is None else f" ({record['exit_code']})"
+    evidence = "" if record["evidence"] is None else f": {record['evidence']}"
+    return (
+        arm,
+        numbers.seconds(record["load_s"]),
+        numbers.seconds(record["process_s"]),
+        f"{reason}{code}{evidence}",
+    )
+
+
+def made_of_table(source: Source, text: Text) -> Table:
+    """Artifacts by content, images, working copies and versions, arm by arm."""
+    rows = [Row((arm, *entry)) for arm, kept in source.by_arm.items() for entry in _entries(kept.inventory)]
+    return Table(text.deployments.ledger_columns, rows)
+
+
+def _entries(kept: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for artifact in kept.get("artifacts", []):
+        yield artifact["as_given"], f"{artifact['sha256']} ({artifact['size_bytes']:,} B)"
+    if kept.get("image") is not None:
+        yield "image", kept["image"]
+    if kept.get("git") is not None:
+        yield f"git {kept['git']['path']}", kept["git"]["head"] + (" + changes" if kept["git"]["changed"] else "")
+    yield from kept.get("versions", {}).items()
 
 
 def vram_table(source: Source, text: Text) -> Table:

@@ -1,7 +1,7 @@
 """Tables of numbers that raybench did not measure: a CSV file, or a YAML file that says what its columns are.
 
 Read by `raybench import`, which makes a run directory of it that `report`, `compare` and `query` read like any
-other, and by `compare --baseline`. Strict: every cell that cannot be understood is named, and nothing is filled in.
+other, and by `compare --baseline`. Strict: each cell that cannot be understood is named, and nothing is filled in.
 Contacts nothing.
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import has_numbers, is_boundary
 from raybench.deploy.ledger import digest_file
-from raybench.report import artifacts, deployments, numbers, plots, probes, searches
+from raybench.report import artifacts, numbers, plots, probes, searches
 from raybench.report.agreement import agreement_section
 from raybench.report.document import (
     Block,
@@ -28,6 +28,8 @@ from raybench.report.environment import (
     differing_table,
     fact_table,
     launch_commands,
+    made_of_table,
+    process_table,
     vram_table,
 )
 from raybench.report.findings import summary
@@ -149,10 +151,10 @@ def _deployments(source: Source, text: Text) -> Iterator[Block]:
     """How the service in use is, the processes that were started, and what arms are made of."""
     for service in (run.service for run in source.runs if run.service):
         yield Paragraph(service_line(service), tone="" if is_back(service) else "bad")
-    processes = deployments.process_table(source, text)
+    processes = process_table(source, text)
     if processes.rows:
         yield processes
-    made_of = deployments.ledger_table(source, text)
+    made_of = made_of_table(source, text)
     if made_of.rows:
         yield Heading(text.deployments.ledger)
         yield made_of
