@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raybench.analysis.conditions import flat
+from raybench.analysis.conditions import VOLATILE, flat
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.document import Row, Table
@@ -61,14 +61,10 @@ def fact_table(source: Source, text: Text) -> Table:
         ]
     for label, values in labelled.items():
         rows += _fact_row(label, values, text)
-    named = {*text.engine_facts, *text.engine_settings, *_NOT_SHOWN}
+    named = {"raw", *text.engine_facts, *text.engine_settings, *VOLATILE}
     for name in dict.fromkeys(name for arm in arms for name in arm.facts if name not in named):
         rows += _fact_row(name.replace("_", " "), [arm.facts.get(name) for arm in arms], text)
     return Table((text.fact, *source.arms), rows)
-
-
-#: Facts that are no statement about how an arm serves.
-_NOT_SHOWN = ("raw", "instance", "provenance")
 
 
 def _fact_row(label: str, values: Sequence[object], text: Text) -> list[Row]:
@@ -106,14 +102,9 @@ def differing_table(source: Source, text: Text) -> Table:
     for name in names:
         values = [settings.get(name) for settings in told]
         leaf = name.rpartition(".")[2]
-        if len(set(values)) > 1 and leaf not in text.engine_settings and not _says_nothing_of_serving(name):
+        if len(set(values)) > 1 and leaf not in text.engine_settings:
             rows.append(Row((name, *(value or numbers.UNKNOWN for value in values))))
     return Table((text.setting, *source.arms), rows)
-
-
-def _says_nothing_of_serving(name: str) -> bool:
-    """The launch command is told in full; start-up times differ from start to start."""
-    return name.endswith("launch_command") or "startup_time" in name
 
 
 def launch_commands(source: Source) -> list[tuple[str, str]]:
