@@ -184,16 +184,27 @@ def _protocol(source: Source, text: Text) -> Iterator[Block]:
 
 def _steps(run: Run, measured: Sequence[Point], text: Text) -> Iterator[str]:
     guards = run.guards
-    if not all(is_open_loop(point) for point in measured):
-        yield text.protocol_load
-    if any(is_open_loop(point) for point in measured):
-        yield text.protocol_open_loop
+    closed = [point for point in measured if not is_open_loop(point)]
+    opened = [point for point in measured if is_open_loop(point)]
+    if closed:
+        yield text.protocol_load.format(streaming=_streaming(run, closed, text))
+    if opened:
+        yield text.protocol_open_loop.format(streaming=_streaming(run, opened, text))
     if "hit_rate_max" in guards:
         yield text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(measured))
     if guards.get("prewarm_requests") and any(_was_prewarmed(point) for point in measured):
         yield text.protocol_prewarm.format(count=guards["prewarm_requests"])
     if "flush" in guards:
         yield text.protocol_flush if guards["flush"] else text.protocol_no_flush
+
+
+def _streaming(run: Run, points: Sequence[Point], text: Text) -> str:
+    """Whether answers came as streams, and of which workloads they did not."""
+    workloads = list(dict.fromkeys(point["workload"] for point in points))
+    whole = [name for name in workloads if name in run.not_streamed]
+    if not whole:
+        return text.streamed
+    return text.not_streamed if whole == workloads else text.partly_streamed.format(workloads=", ".join(whole))
 
 
 def _was_prewarmed(point: Point) -> bool:
@@ -315,7 +326,7 @@ def _reproduce(source: Source, pooled: Source | None, text: Text) -> Iterator[Bl
     several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
     pool = [] if pooled is None else ["--pool"]
     language = [] if text.language == "en" else ["--lang", text.language]
-    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if not run.imported]
+    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if run.measured_here]
     yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *pool, *language, *several])]))
     measured = next((point for point in source.points if point["requests"]), None)
     if measured is not None:
@@ -324,11 +335,11 @@ def _reproduce(source: Source, pooled: Source | None, text: Text) -> Iterator[Bl
 
 
 def query_line(source: Source, point: Mapping[str, object]) -> str:
-    """The command that lists the records behind a point's numbers; of an imported one there is only its row."""
+    """The command that lists the records behind a point's numbers, or its row where there are none."""
     run = source.runs[int(str(point["run"]))]
     point_id = str(point["point_id"]).replace("'", "''")
     statement = f"select * from requests where point_id = '{point_id}' and phase = 'load' and final"
-    if run.imported:
+    if not run.measured_here:
         statement = f"select * from points where point_id = '{point_id}'"
     return f'raybench query {shlex.quote(folder_name(run))} "{statement}"'
 

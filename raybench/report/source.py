@@ -46,6 +46,17 @@ class Run:
         return told
 
     @property
+    def measured_here(self) -> bool:
+        """Whether there are parts and records: an imported table has none, nor has the outcome of a retest."""
+        return self.manifest.get("provenance") is None
+
+    @property
+    def not_streamed(self) -> list[str]:
+        """Workloads whose answers came whole."""
+        workloads = self.manifest.get("scenario", {}).get("workloads") or []
+        return [workload["name"] for workload in workloads if workload.get("stream") is False]
+
+    @property
     def guards(self) -> Mapping[str, Any]:
         guards: Mapping[str, Any] = self.manifest.get("scenario", {}).get("guards") or {}
         return guards

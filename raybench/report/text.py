@@ -63,6 +63,9 @@ class Text:
     protocol_no_flush: str
     protocol_load: str
     protocol_open_loop: str
+    streamed: str
+    not_streamed: str
+    partly_streamed: str
     protocol_of: str
     rejected: str
     interrupted: str

@@ -162,10 +162,13 @@ ENGLISH = Text(
     protocol_prewarm="Prewarm: {count} requests of the same shape with other text before each attempt.",
     protocol_flush="Prefix cache flushed before each load, its reply read; idle before and after the prewarm.",
     protocol_no_flush="The prefix cache was not flushed: cold rests on fresh text and the hit check.",
-    protocol_load="Closed loop: concurrency C is held until no request is unsent; streaming; token counts as"
-    " the server gives them.",
+    protocol_load="Closed loop: concurrency C is held until no request is unsent; {streaming}; token counts"
+    " as the server gives them.",
     protocol_open_loop="Open loop: each request is sent at its time by a schedule made from a seed or a trace,"
-    " whatever became of the others; streaming; token counts as the server gives them.",
+    " whatever became of the others; {streaming}; token counts as the server gives them.",
+    streamed="streaming",
+    not_streamed="not streamed",
+    partly_streamed="streaming, but for {workloads}",
     protocol_of="Run {run_id}",
     rejected="Attempts that do not count:",
     interrupted="interrupted before its verdict",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_run import LOST, NOT_COLD, SKIP, SyntheticRun, planned, whole_run
+from synthetic_run import ACCEPT, LOST, NOT_COLD, SKIP, SyntheticRun, planned, wave, whole_run
 
 from raybench.analysis.merge import merge
 from raybench.analysis.points import read_points
@@ -100,6 +100,27 @@ def test_an_attempt_that_was_cut_off_is_told_as_interrupted(tmp_path: Path) -> N
     row = line_of(section(text, "Protocol as executed"), "a/w/c2", "1")
     assert row.endswith("| interrupted before its verdict |")
     assert ENGLISH.nothing_valid in section(text, "Summary")
+
+
+@pytest.mark.parametrize(
+    ("streams", "words"),
+    [({}, "streaming"), ({"a": False, "b": False}, "not streamed"), ({"b": False}, "streaming, but for b")],
+)
+def test_the_protocol_says_whether_answers_came_as_streams(
+    tmp_path: Path, streams: dict[str, bool], words: str
+) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("x/a/c2"), planned("x/b/c2")])
+    manifest = read_json(made.run.manifest)
+    assert isinstance(manifest, dict)
+    workloads = [{"name": name, "stream": streams.get(name, True)} for name in ("a", "b")]
+    write_json(made.run.manifest, manifest | {"scenario": {"workloads": workloads}})
+    for start, name in ((5.0, "x/a/c2"), (10.0, "x/b/c2")):
+        made.attempt(start, name, 1, wave(start, 4), (start, start + 2), ACCEPT)
+    run = made.done()
+    merge(run)
+    told = section(write_report(run).markdown.read_text(encoding="utf-8"), "Protocol as executed")
+    assert f"until no request is unsent; {words}; token counts" in told
 
 
 def test_active_limits_say_what_bounds_them(report: str) -> None:
