@@ -6,18 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raybench.analysis.engine_timings import EARLY_MS
+from raybench.analysis.artifacts import together
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, is_clear
+from raybench.analysis.engine_timings import AGREE_MS, AGREE_SHARE, EARLY_MS, client_agrees
+from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.artifact_text import ArtifactText
 from raybench.report.document import Row, Table
 
 Entry = Mapping[str, Any]
-
-#: A lead below this is no clear difference of single sendings (the second seed's own bound).
-CLEAR_PERCENT = 3.0
-#: Client and engine agree within the larger of these two, and where the client is not faster than EARLY_MS.
-AGREE_MS, AGREE_SHARE = 50.0, 0.05
-_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -44,14 +41,14 @@ def comparisons(entries: Sequence[Entry], free_bytes: Mapping[str, int], text: A
     """The second seed's tables, by prompt set and concurrency. free_bytes: by name of the point."""
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
-        if entry["verdict"] == "accepted":
+        if has_numbers(entry):
             groups.setdefault((entry["workload"], entry["concurrency"]), []).append(entry)
     for (workload, concurrency), group in groups.items():
         where = f"{workload}, C={concurrency}"
         yield Titled(f"{text.overview}: {where}", "", _overview(group, text))
         yield Titled(
             f"{text.by_prompt}: {where}",
-            text.by_prompt_note.format(percent=CLEAR_PERCENT),
+            text.by_prompt_note.format(percent=NOISE_FLOOR_PERCENT),
             _by_prompt(group, text),
         )
         longest = _longest_prompt(group)
@@ -67,7 +64,7 @@ def comparisons(entries: Sequence[Entry], free_bytes: Mapping[str, int], text: A
 def _overview(group: Sequence[Entry], text: ArtifactText) -> Table:
     rows = [Row((entry["arm"], *_overview_cells(entry, _of_gate(entry)))) for entry in group]
     if len(group) > 1:
-        rows.append(Row((text.total, *_overview_cells(_summed(group), numbers.UNKNOWN))))
+        rows.append(Row((text.total, *_overview_cells(together(group), numbers.UNKNOWN))))
     return Table(text.overview_columns, rows, right=frozenset(range(1, 12)))
 
 
@@ -92,29 +89,6 @@ def _of_gate(entry: Entry) -> str:
     return numbers.UNKNOWN if entry["gate"] is None else str(entry["gate"])
 
 
-def _summed(group: Sequence[Entry]) -> Entry:
-    """All arms together: sums, and rates from sums."""
-    names = (
-        "input_tokens",
-        "output_tokens",
-        "load_s",
-        "request_s",
-        "process_s",
-        "decode_s",
-        "truncated",
-        "empty",
-        "requests_ok",
-    )
-    total: dict[str, Any] = {}
-    for name in names:
-        values = [entry[name] for entry in group]
-        total[name] = None if None in values else sum(values)
-    made = None if total["output_tokens"] is None else total["output_tokens"] - total["requests_ok"]
-    total["decode_tokens_per_s"] = _over(made, total["decode_s"])
-    total["request_tokens_per_s"] = _over(total["output_tokens"], total["request_s"])
-    return {**total, "acceptance_rate": None, "tokens_per_round": None}
-
-
 def _by_prompt(group: Sequence[Entry], text: ArtifactText) -> Table:
     arms = [entry["arm"] for entry in group]
     rows = []
@@ -130,10 +104,11 @@ def _fastest(rates: Mapping[str, float | None], text: ArtifactText) -> str:
     known = sorted(((rate, arm) for arm, rate in rates.items() if rate is not None), reverse=True)
     if len(known) < 2 or not known[1][0]:
         return numbers.UNKNOWN
-    lead = 100 * (known[0][0] / known[1][0] - 1)
-    if lead < CLEAR_PERCENT:
-        return text.no_clear_difference.format(arm=known[0][1], lead=f"+{lead:.1f} %")
-    return f"{known[0][1]} (+{lead:.1f} %)"
+    (most, arm), (second, _), *_ = known
+    lead = numbers.change(100 * (most / second - 1), decimals=1)
+    if not is_clear(most, second, NOISE_FLOOR_PERCENT):
+        return text.no_clear_difference.format(arm=arm, lead=lead)
+    return f"{arm} ({lead})"
 
 
 def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
@@ -164,7 +139,7 @@ def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: Artifac
         cells = (
             entry["arm"],
             numbers.count(entry["context_tokens"]),
-            numbers.UNKNOWN if free is None else f"{free / _MIB:,.0f} MiB",
+            numbers.UNKNOWN if free is None else f"{free / numbers.MIB:,.0f} MiB",
             numbers.mib(entry["slack_mib"]),
             f"{entry['truncated']}/{entry['requests_ok']}",
             f"{entry['empty']} ({', '.join(empty)})" if empty else str(entry["empty"]),
@@ -232,7 +207,9 @@ def _relative_cells(values: Sequence[float | None], decimals: int) -> Iterator[s
     yield numbers.fixed(base, decimals)
     for value in values[1:]:
         yield numbers.fixed(value, decimals)
-        yield numbers.UNKNOWN if value is None or not base else f"{100 * (value / base - 1):+.1f} %"
+        yield (
+            numbers.UNKNOWN if value is None or not base else numbers.change(100 * (value / base - 1), decimals=1)
+        )
 
 
 def _sides(group: Sequence[Entry], text: ArtifactText) -> Table:
@@ -262,8 +239,7 @@ def _over_engine(told: Entry) -> str:
     if over_ms is None:
         return numbers.UNKNOWN
     e2e_s = _over(told["client_e2e_s"], told["requests_ok"]) or 0.0
-    agree = -EARLY_MS <= over_ms <= max(AGREE_MS, AGREE_SHARE * e2e_s * 1000)
-    return numbers.fixed(over_ms, 1) + ("" if agree else " ≠")
+    return numbers.fixed(over_ms, 1) + ("" if client_agrees(over_ms, e2e_s * 1000) else " ≠")
 
 
 def _prompt_names(group: Sequence[Entry]) -> list[str]:

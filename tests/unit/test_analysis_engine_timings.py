@@ -280,7 +280,7 @@ def test_memory_and_the_use_of_the_context_are_told() -> None:
 
 def test_arms_of_the_same_context_stand_against_the_first() -> None:
     rows = {line_cells[0]: line_cells[1:] for line_cells in cells("Same context (196,608 tokens)")}
-    assert rows["decode tok/s"] == ("112.77", "107.48", "-4.7 %", "112.43", "-0.3 %")
+    assert rows["decode tok/s"] == ("112.77", "107.48", "−4.7 %", "112.43", "−0.3 %")
     assert rows["slack after start (MiB)"][2] == "+0.0 %"
 
 
