@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, value_of
+from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, leader, value_of
 from raybench.analysis.intervals import REPEATS_MIN, Interval, mean_interval
 from raybench.analysis.point_metrics import POINT_METRICS, interval_of, interval_row
 from raybench.analysis.points import has_numbers
@@ -83,22 +83,26 @@ def _over(fold: Callable[[list[Any]], Any], points: Sequence[Mapping[str, Any]],
     return fold(known) if known else None
 
 
-def floor_between(
-    a: Mapping[str, Any], b: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
-) -> float:
+def floor_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> float:
     """The floor between two rows, each of one run or pooled. Infinite where the intervals overlap: then nothing is
     clear. Two single runs have the default."""
     if "pooled" not in a and "pooled" not in b:
-        return default_percent
+        return NOISE_FLOOR_PERCENT
     sides = _side(a, metric), _side(b, metric)
-    return math.inf if overlap(*sides) else noise_floor_percent(*sides, default_percent)
+    return math.inf if overlap(*sides) else noise_floor_percent(*sides)
 
 
-def own_noise_percent(
-    point: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
-) -> float:
+def lead_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> int:
+    """-1 where row A is clearly ahead of row B, +1 where B is; 0 where neither is, or a value is not known."""
+    value_a, value_b = value_of(a, metric), value_of(b, metric)
+    if value_a is None or value_b is None:
+        return 0
+    return leader(metric, value_a, value_b, floor_between(a, b, metric))
+
+
+def own_noise_percent(point: Mapping[str, Any], metric: str) -> float:
     """The noise of a row, pooled or not."""
-    return _noise_percent(_side(point, metric), default_percent)
+    return _noise_percent(_side(point, metric), NOISE_FLOOR_PERCENT)
 
 
 def _side(point: Mapping[str, Any], metric: str) -> Pooled:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from raybench.report import numbers
 from raybench.report.details import PointDetail
 from raybench.report.document import Block, Section
+from raybench.report.metric_words import label
 from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
 from raybench.report.sections import folder_name, query_line
@@ -102,11 +103,10 @@ def _point(point: Point, detail: PointDetail | None, source: Source, text: Text)
 
 def _facts(point: Point, text: Text) -> list[tuple[str, str]]:
     """The headline numbers of a point, each with the name that tables give it."""
-    metrics = text.metrics
     return [
         (text.page.ok, f"{numbers.count(point['requests_ok'])} / {numbers.count(point['requests_planned'])}"),
-        (metrics["input_tokens_per_s"], numbers.rate(point["input_tokens_per_s"])),
-        (metrics["output_tokens_per_s"], numbers.rate(point["output_tokens_per_s"])),
+        (label("input_tokens_per_s"), numbers.rate(point["input_tokens_per_s"])),
+        (label("output_tokens_per_s"), numbers.rate(point["output_tokens_per_s"])),
         *(
             (f"{name} P50 / P95 / P99", numbers.latencies(_parts(point, column), decimals_ms=decimals))
             for name, column, decimals in (("TTFT", "ttft_ms", 0), ("TPOT", "tpot_ms", 1), ("E2E", "e2e_ms", 0))

@@ -117,9 +117,11 @@ def tokens(value: int | None) -> str:
 
 
 def times(value: float | None, *, decimals: int = 1) -> str:
-    """How many times: `3.0×`, with one decimal less from ten on."""
+    """How many times: `3.0×`, `1.04×` where one decimal would say nothing, one decimal less from ten on."""
     if value is None:
         return UNKNOWN
+    if value < 1.095:
+        decimals = max(decimals, 2)
     return f"{value:,.{decimals if value < 9.95 else decimals - 1}f}×"
 
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from raybench.analysis.difference import leader, value_of
 from raybench.analysis.point_metrics import interval_of
 from raybench.analysis.points import has_numbers, is_boundary
-from raybench.analysis.pooling import floor_between
+from raybench.analysis.pooling import lead_between
 from raybench.report import numbers
 from raybench.report.document import Row, Table, Tone
 from raybench.report.metric_words import shown
@@ -117,12 +116,7 @@ def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
         for other in points
         if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
     ]
-    return bool(others) and all(_is_ahead(point, other, metric) for other in others)
-
-
-def _is_ahead(point: Point, other: Point, metric: str) -> bool:
-    a, b = value_of(point, metric), value_of(other, metric)
-    return a is not None and b is not None and leader(metric, a, b, floor_between(point, other, metric)) < 0
+    return bool(others) and all(lead_between(point, other, metric) < 0 for other in others)
 
 
 def _ordered(source: Source) -> Iterator[Point]:

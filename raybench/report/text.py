@@ -23,18 +23,22 @@ class Text:
     imported: str
     not_stated: str
     nothing_valid: str
+    sequential: str
     ended: str
     simulated: str
-    metrics: dict[str, str]
     separator: str
     ahead: str
     throughput: str
     peak: str
+    at: str
     lead_one: str
     lead_many: str
     lead_by: str
+    lead_by_next: str
     tie: str
-    tie_of_repeats: str
+    tie_in_front: str
+    within_floor: str
+    within_spread: str
     crossover: str
     growth: dict[str, str]
     queueing_points: str

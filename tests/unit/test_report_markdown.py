@@ -123,6 +123,20 @@ def test_the_protocol_says_whether_answers_came_as_streams(
     assert f"until no request is unsent; {words}; token counts" in told
 
 
+def test_that_all_arms_are_sequential_is_said_once_and_not_at_each_number(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned(f"{arm}/w/c1") for arm in "abc"])
+    for start, arm, tokens in ((5.0, "a", 20), (10.0, "b", 20), (15.0, "c", 11)):
+        made.attempt(start, f"{arm}/w/c1", 1, wave(start, 4, tokens=tokens), (start, start + 2), ACCEPT)
+        made.event(start + 3, "point_committed", point_id=f"{arm}/w/c1", attempt=1, verdict="accepted", reasons=[])
+    run = made.done()
+    merge(run)
+    summary = section(write_report(run).markdown.read_text(encoding="utf-8"), "Summary")
+    assert summary.count("C=1") == summary.count(ENGLISH.sequential) == 1
+    assert "| a ≈ b | a ≈ b ≈ c |" in summary
+    assert "- Output TPS: a, b ahead together (within 3 %)" in summary
+
+
 def test_active_limits_say_what_bounds_them(report: str) -> None:
     row = line_of(section(report, "Active limits"), "1k (1k -> 11)")
     assert row == "| 1k (1k -> 11) | 2 (max running requests) | 2 (KV pool) |"
