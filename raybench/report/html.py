@@ -25,13 +25,8 @@ from raybench.report.source import Source
 from raybench.report.tables import hit_rates_text, verdict
 from raybench.report.text import Text
 
-#: Sections that stand before the points in detail.
-_BEFORE = frozenset(
-    (
-        *("summary", "environment", "protocol", "limits", "results"),
-        *("repeats", "open-loop", "searches", "boundary", "retest", "memory"),
-    )
-)
+#: The last section that stands before the points in detail.
+_LAST_BEFORE = "memory"
 
 #: What a request may be the percentile of: column of the point and what it is called.
 _STANDS_FOR = {
@@ -53,14 +48,15 @@ def render(
     folder = files("raybench.report").joinpath("page")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
+    before = 1 + [section.key for section in sections].index(_LAST_BEFORE)
     return template.render(
         title=title,
         subtitle=subtitle,
         text=text,
         style=Markup(folder.joinpath("page.css").read_text("utf-8")),
         script=Markup(folder.joinpath("page.js").read_text("utf-8")),
-        before=[_section(section) for section in sections if section.key in _BEFORE],
-        after=[_section(section) for section in sections if section.key not in _BEFORE],
+        before=[_section(section) for section in sections[:before]],
+        after=[_section(section) for section in sections[before:]],
         points=[_point(point, details.get(point["index"]), source, text) for point in source.points],
         requests={index: _requests(detail, source.points[index]) for index, detail in details.items()},
     )
