@@ -7,15 +7,12 @@ tables rarely have our levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from raybench.analysis.comparison import key_of, shape_of
 from raybench.analysis.difference import advantage, leader, value_of
-from raybench.analysis.points import has_numbers
-
-Point = Mapping[str, Any]
+from raybench.analysis.points import Point, has_numbers
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from raybench.analysis.crossover import Crossover, Series, crossovers
 from raybench.analysis.difference import (
@@ -21,10 +20,8 @@ from raybench.analysis.difference import (
     Verdict,
     difference,
 )
-from raybench.analysis.points import has_numbers, id_parts
+from raybench.analysis.points import Point, has_numbers, id_parts
 from raybench.analysis.pooling import Pooled, noise_floor_percent, overlap, pool
-
-Point = Mapping[str, Any]
 
 #: A point whose highest known hit rate is not above this is cold, as the guards have it by default.
 COLD_HIT_RATE_MAX = 0.01

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis.metrics import (
-    Floats,
     e2e_ms,
     rate_per_s,
     sample,
@@ -18,6 +17,7 @@ from raybench.analysis.metrics import (
     tpot_ms,
     ttft_ms,
 )
+from raybench.analysis.stats import Floats
 
 #: Finish reasons that mean "the budget is used up", of all engines: OpenAI's, ninfer's two.
 BUDGET_REASONS: tuple[str, ...] = ("length", "output_limit", "context_capacity", "max_tokens")

@@ -14,17 +14,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from typing import Any
 
 from raybench.analysis.crossover import Crossover, crossovers
-from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, advantage, is_clear, value_of
-from raybench.analysis.points import has_numbers, is_boundary
+from raybench.analysis.difference import (
+    DIRECTIONS,
+    MAIN_METRICS,
+    NOISE_FLOOR_PERCENT,
+    advantage,
+    is_clear,
+    value_of,
+)
+from raybench.analysis.points import Point, has_numbers, is_boundary
 from raybench.analysis.pooling import floor_between, lead_between, own_noise_percent
 
-Point = Mapping[str, Any]
-
-#: In the order in which a reader asks.
-METRICS = ("output_tokens_per_s", "input_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 THROUGHPUTS = ("output_tokens_per_s", "input_tokens_per_s")
 
 
@@ -178,7 +180,7 @@ def insights(points: Sequence[Point]) -> Insights:
     trends: list[Trend] = []
     for workload in dict.fromkeys(point["workload"] for point in points):
         own = [point for point in valid if point["workload"] == workload]
-        for metric in METRICS:
+        for metric in MAIN_METRICS:
             levels = list(_levels(own, metric))
             leads += _leads(workload, metric, arms, levels)
             ties += _ties(workload, metric, arms, levels)

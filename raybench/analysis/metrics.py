@@ -14,17 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis.stats import mean
+from raybench.analysis.stats import Floats, Stamps, mean
 
 #: A send of an open loop that is later than this, in ms, did not keep its schedule.
 LATE_SEND_MS = 20.0
-
-Floats = npt.NDArray[np.float64]
-Stamps = npt.NDArray[np.int64]
 
 
 # -- which rows ------------------------------------------------------------------------------------

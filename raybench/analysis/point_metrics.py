@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from raybench.analysis import engine_timings, metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.intervals import Interval, percentile_interval, rate_interval
-from raybench.analysis.metrics import Stamps
-from raybench.analysis.stats import SUMMARY_PARTS, nearest_rank, summarise
+from raybench.analysis.stats import SUMMARY_PARTS, Stamps, nearest_rank, summarise
 
 Row = dict[str, object]
 
@@ -161,20 +160,16 @@ def _engine_columns(load: pa.Table) -> Row:
     }
 
 
-def _flights(load: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _flights(load: pa.Table) -> tuple[Stamps, Stamps]:
     """Send and end stamps of all requests that were sent, in one order."""
     sent, end = metrics.on_time_line(load, "sent"), metrics.on_time_line(load, "end")
     known = pc.and_(pc.is_valid(sent), pc.is_valid(end))
     return sent.filter(known).to_numpy(), end.filter(known).to_numpy()
 
 
-def requests_in_flight(load: pa.Table) -> InFlight:
-    """In flight over time, of all requests that were sent."""
-    return in_flight(*_flights(load))
-
-
 def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
-    flow = requests_in_flight(load)
+    flights = _flights(load)
+    flow = in_flight(*flights)
     row: Row = dict.fromkeys(
         name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_", "handover_"))
     )
@@ -182,7 +177,7 @@ def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
     row["in_flight_peak"] = flow.peak
     if concurrency is None or not flow.at_ns.size:
         return row
-    row |= summarise(handover_gaps_ms(*_flights(load), concurrency)).columns("handover_gap_ms")
+    row |= summarise(handover_gaps_ms(*flights, concurrency)).columns("handover_gap_ms")
     whole = Window(int(flow.at_ns[0]), int(flow.at_ns[-1]))
     row["in_flight_share"] = flow.share_at(concurrency, whole)
     row["in_flight_share_unsent"] = _share_while_unsent(load, flow, concurrency)

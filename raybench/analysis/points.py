@@ -20,10 +20,14 @@ import pyarrow.parquet as pq
 from raybench.analysis.alignment import uncertainty_ns
 from raybench.analysis.history import Attempt, History, PointHistory
 from raybench.analysis.point_metrics import POINT_METRICS, Row
-from raybench.analysis.vram import GpuSeries, Stamps, over_all_gpus, whole_bytes
+from raybench.analysis.stats import Stamps
+from raybench.analysis.vram import GpuSeries, over_all_gpus, whole_bytes
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory
 from raybench.scenario.levels import Level
+
+#: A row of points.parquet, as `read_points` gives it.
+Point = Mapping[str, Any]
 
 #: Names and types of what comes from the plan and the journal.
 POINT_FACTS: dict[str, pa.DataType] = {
@@ -82,12 +86,12 @@ WITH_NUMBERS = frozenset({"accepted", IMPORTED})
 POINTS = pa.schema([*POINT_FACTS.items(), *POINT_METRICS.items(), *POINT_VRAM.items()])
 
 
-def has_numbers(point: Mapping[str, Any]) -> bool:
+def has_numbers(point: Point) -> bool:
     """Whether a point's numbers count; those of any other point are in no table's summary or comparison."""
     return point["verdict"] in WITH_NUMBERS
 
 
-def is_boundary(point: Mapping[str, Any]) -> bool:
+def is_boundary(point: Point) -> bool:
     """One output token: the row proves capacity and prefill, and says nothing of decoding."""
     return bool(point.get("output_tokens") == 1)
 
@@ -194,6 +198,12 @@ def _first_load(arm: str, ready_unix_ns: int, history: History) -> int:
     """When the first load of an arm after it was ready began; the arm stood idle until then."""
     loads = (start for start, _, point_id, _ in history.load_times() if id_parts(point_id)[0] == arm)
     return min(start for start in loads if start >= ready_unix_ns)
+
+
+def free_idle_bytes(point: Point) -> int | None:
+    """The least memory that any GPU of a point had free before its arm's first load; None where nobody saw."""
+    known = [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]]
+    return min((gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known), default=None)
 
 
 def _spans(span: tuple[int, int]) -> tuple[Stamps, Stamps]:

@@ -8,7 +8,7 @@ also say how much the same thing differs from itself: that, and not a guess, is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, leader, value_of
 from raybench.analysis.intervals import REPEATS_MIN, Interval, mean_interval
 from raybench.analysis.point_metrics import POINT_METRICS, interval_of, interval_row
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import Point, has_numbers
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Pooled:
     spread_percent: float | None
 
 
-def pool(points: Sequence[Mapping[str, Any]], metric: str) -> Pooled:
+def pool(points: Sequence[Point], metric: str) -> Pooled:
     """One metric of the repeats of a point (rows of points.parquet)."""
     told = [(point, value) for point in points if (value := value_of(point, metric)) is not None]
     known = tuple(value for _, value in told)
@@ -51,7 +51,7 @@ def pool(points: Sequence[Mapping[str, Any]], metric: str) -> Pooled:
 _TOTALS = ("requests_planned", "requests", "requests_ok", "requests_failed", "preemptions", "attempts")
 
 
-def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pooled_point(repeats: Sequence[Point]) -> dict[str, Any]:
     """One row of the repeats of a point (rows of points.parquet, JSON decoded), of which some may not be valid.
 
     Columns that can be judged are means of the valid runs' own values, with their 95 % interval where there is
@@ -77,13 +77,13 @@ def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _over(fold: Callable[[list[Any]], Any], points: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _over(fold: Callable[[list[Any]], Any], points: Sequence[Point], name: str) -> Any:
     """Of the values that are known; None without any."""
     known = [point[name] for point in points if point.get(name) is not None]
     return fold(known) if known else None
 
 
-def floor_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> float:
+def floor_between(a: Point, b: Point, metric: str) -> float:
     """The floor between two rows, each of one run or pooled. Infinite where the intervals overlap: then nothing is
     clear. Two single runs have the default."""
     if "pooled" not in a and "pooled" not in b:
@@ -92,7 +92,7 @@ def floor_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> fl
     return math.inf if overlap(*sides) else noise_floor_percent(*sides)
 
 
-def lead_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> int:
+def lead_between(a: Point, b: Point, metric: str) -> int:
     """-1 where row A is clearly ahead of row B, +1 where B is; 0 where neither is, or a value is not known."""
     value_a, value_b = value_of(a, metric), value_of(b, metric)
     if value_a is None or value_b is None:
@@ -100,12 +100,12 @@ def lead_between(a: Mapping[str, Any], b: Mapping[str, Any], metric: str) -> int
     return leader(metric, value_a, value_b, floor_between(a, b, metric))
 
 
-def own_noise_percent(point: Mapping[str, Any], metric: str) -> float:
+def own_noise_percent(point: Point, metric: str) -> float:
     """The noise of a row, pooled or not."""
     return _noise_percent(_side(point, metric), NOISE_FLOOR_PERCENT)
 
 
-def _side(point: Mapping[str, Any], metric: str) -> Pooled:
+def _side(point: Point, metric: str) -> Pooled:
     told: Pooled = point["pooled"][metric] if "pooled" in point else pool([point], metric)
     return told
 

@@ -37,7 +37,9 @@ def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
     return Table(text.gate_columns, rows)
 
 
-def comparisons(entries: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Iterator[Titled]:
+def comparisons(
+    entries: Sequence[Entry], free_bytes: Mapping[str, int | None], text: ArtifactText
+) -> Iterator[Titled]:
     """The second seed's tables, by prompt set and concurrency. free_bytes: by name of the point."""
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
@@ -131,7 +133,7 @@ def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
     return Table((text.metric, *arms), rows, right=frozenset(range(1, len(arms) + 1)))
 
 
-def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Table:
+def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int | None], text: ArtifactText) -> Table:
     rows = []
     for entry in group:
         empty = [prompt["prompt"] for prompt in entry["prompts"] if prompt["empty"]]

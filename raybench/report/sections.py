@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
-from raybench.analysis.points import has_numbers, is_boundary
+from raybench.analysis.points import free_idle_bytes, has_numbers, is_boundary
 from raybench.deploy.ledger import digest_file
 from raybench.report import artifacts, numbers, plots, probes, searches
 from raybench.report.agreement import agreement_section
@@ -249,11 +249,7 @@ def _gates(source: Source, text: Text) -> Table:
 
 
 def _artifacts(source: Source, text: Text) -> Iterator[Block]:
-    free = {
-        point["name"]: min(gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known)
-        for point in source.points
-        if (known := [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]])
-    }
+    free = {point["name"]: free_idle_bytes(point) for point in source.points}
     for number, titled in enumerate(artifacts.comparisons(source.artifacts, free, text.artifacts)):
         if not number:
             yield Paragraph(text.artifacts.note)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from raybench.analysis.difference import MAIN_METRICS
 from raybench.analysis.point_metrics import interval_of
 from raybench.analysis.points import has_numbers, is_boundary
 from raybench.analysis.pooling import lead_between
@@ -84,7 +85,7 @@ def _columns(columns: tuple[str, ...], points: Sequence[Point], at: int, text: T
 
 
 #: Columns of the result table that are compared between arms, by cell.
-_COMPARED = {2: "input_tokens_per_s", 3: "output_tokens_per_s", 4: "ttft_ms_p95", 5: "tpot_ms_p95"}
+_COMPARED = dict(enumerate(MAIN_METRICS, 2))
 
 
 def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, why: bool = True) -> Table:
