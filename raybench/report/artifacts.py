@@ -30,9 +30,9 @@ def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
     """One row an arm: `7/7`, or `6/7: tool-call failed` and why."""
     rows = []
     for arm, gate in gates.items():
-        word = text.gate_passed if gate["ok"] else text.gate_failed
+        result = gate["summary"] if gate["ok"] else text.gate_failed.format(summary=gate["summary"])
         why = [f"{check['name']}: {check['detail']}" for check in gate["checks"] if not check["passed"]]
-        cells = (arm, word.format(summary=gate["summary"]), str(gate["needed"]), "; ".join(why) or numbers.UNKNOWN)
+        cells = (arm, result, str(gate["needed"]), "; ".join(why) or numbers.UNKNOWN)
         rows.append(Row(cells) if gate["ok"] else Row(cells, tone="bad", strong=frozenset({1})))
     return Table(text.gate_columns, rows)
 

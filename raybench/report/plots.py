@@ -79,8 +79,8 @@ def _level_figures(points: Sequence[Point], style: dict[str, Style], text: Text)
     )
     figures = [Figure(file_name("throughput", *suffix), f"{workload}: {words.output_throughput}", *throughput)]
     for metric, title, label in (
-        ("ttft_ms", words.ttft, numbers.latency),
-        ("tpot_ms", words.tpot, numbers.per_token),
+        ("ttft_ms", "TTFT", numbers.latency),
+        ("tpot_ms", "TPOT", numbers.per_token),
     ):
         drawn = {f"{metric}_{part}": dash for part, dash in _PERCENTILES.items()}
         panels, legend = _over_level(points, style, text, title, drawn, label, log=True)

@@ -16,7 +16,6 @@ class Text:
 
     language: str
     title: str
-    subtitle: str
     summary: str
     counts: str
     counts_imported: str
@@ -201,8 +200,6 @@ class Plots:
     rate: str
     trace_speed: str
     output_throughput: str
-    ttft: str
-    tpot: str
     pareto: str
     pareto_x: dict[str, str]
     pareto_front: str
