@@ -1,9 +1,8 @@
-"""Artifact comparisons and quality gates as titled tables. Pure: entries of artifacts.json in, cells out."""
+"""Artifact comparisons and quality gates as tables with headings. Pure: artifacts.json in, blocks out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from raybench.analysis.artifacts import together
@@ -12,18 +11,9 @@ from raybench.analysis.engine_timings import AGREE_MS, AGREE_SHARE, EARLY_MS, cl
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.artifact_text import ArtifactText
-from raybench.report.document import Row, Table
+from raybench.report.document import Block, Heading, Paragraph, Row, Table, noted
 
 Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Titled:
-    """A table with its heading and the note under that."""
-
-    title: str
-    note: str
-    table: Table
 
 
 def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
@@ -39,16 +29,18 @@ def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
 
 def comparisons(
     entries: Sequence[Entry], free_bytes: Mapping[str, int | None], text: ArtifactText
-) -> Iterator[Titled]:
+) -> Iterator[Block]:
     """The second seed's tables, by prompt set and concurrency. free_bytes: by name of the point."""
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
         if has_numbers(entry):
             groups.setdefault((entry["workload"], entry["concurrency"]), []).append(entry)
+    if groups:
+        yield Paragraph(text.note)
     for (workload, concurrency), group in groups.items():
         where = f"{workload}, C={concurrency}"
-        yield Titled(f"{text.overview}: {where}", "", _overview(group, text))
-        yield Titled(
+        yield from _titled(f"{text.overview}: {where}", "", _overview(group, text))
+        yield from _titled(
             f"{text.by_prompt}: {where}",
             text.by_prompt_note.format(percent=NOISE_FLOOR_PERCENT),
             _by_prompt(group, text),
@@ -56,11 +48,15 @@ def comparisons(
         longest = _longest_prompt(group)
         if longest is not None:
             title = text.prefill.format(prompt=longest)
-            yield Titled(f"{title}: {where}", text.prefill_note, _prefill(group, longest, text))
-        yield Titled(f"{text.memory}: {where}", "", _memory(group, free_bytes, text))
+            yield from _titled(f"{title}: {where}", text.prefill_note, _prefill(group, longest, text))
+        yield from _titled(f"{text.memory}: {where}", "", _memory(group, free_bytes, text))
         yield from _same_context(group, where, text)
         agreement = text.sides_note.format(share=AGREE_SHARE, ms=AGREE_MS, early_ms=EARLY_MS)
-        yield Titled(f"{text.sides}: {where}", agreement, _sides(group, text))
+        yield from _titled(f"{text.sides}: {where}", agreement, _sides(group, text))
+
+
+def _titled(title: str, note: str, table: Table) -> tuple[Block, ...]:
+    return (Heading(title), *noted(note, table))
 
 
 def _overview(group: Sequence[Entry], text: ArtifactText) -> Table:
@@ -164,7 +160,7 @@ def _used(entry: Entry) -> str:
     return f"{max(known):,}" + ("" if share is None else f" ({numbers.percent(share, decimals=1)})")
 
 
-def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Titled]:
+def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Block]:
     """Arms whose context is the same: prompt by prompt and as a whole against the first of them."""
     contexts: dict[int, list[Entry]] = {}
     for entry in group:
@@ -174,7 +170,7 @@ def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Ite
         if len(same) < 2:
             continue
         title = f"{text.same_context.format(context=f'{context:,}')}: {where}"
-        yield Titled(title, text.same_context_note.format(base=same[0]["arm"]), _against_first(same, text))
+        yield from _titled(title, text.same_context_note.format(base=same[0]["arm"]), _against_first(same, text))
 
 
 def _against_first(same: Sequence[Entry], text: ArtifactText) -> Table:

@@ -22,6 +22,7 @@ from raybench.report.document import (
     Section,
     Table,
     bullets,
+    noted,
 )
 from raybench.report.environment import (
     active_limit_table,
@@ -69,39 +70,29 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
         Section(
             "limits",
             text.active_limits,
-            _with_note(text.active_limits_note, active_limit_table(arms, text)),
+            noted(text.active_limits_note, active_limit_table(arms, text)),
         ),
         Section("results", text.results, tuple(_results(arms, text))),
         Section("repeats", text.repeats, _repeats(pooled, text)),
-        Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
+        Section("open-loop", text.open_loop, noted(text.open_loop_note, open_loop_table(source, text))),
         Section("searches", text.searches.heading, tuple(_searches(source, text))),
-        Section("gate", text.artifacts.gate, _with_note("", _gates(source, text))),
+        Section("gate", text.artifacts.gate, noted("", _gates(source, text))),
         Section("artifacts", text.artifacts.heading, (*_artifacts(source, text), *_probes(source, text))),
-        Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(arms, text))),
+        Section("boundary", text.boundary, noted(text.boundary_note, boundary_table(arms, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
         Section("agreement", text.agreement.heading, tuple(agreement_section(source.agreements, text))),
-        Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
+        Section("invalid", text.invalid, noted("", invalid_table(source, text))),
         Section("warnings", text.warnings, tuple(_warnings(source, text))),
         Section("notes", text.notes, (bullets(*notes(source, text)),)),
         Section("reproduce", text.reproduce, tuple(_reproduce(source, pooled, text))),
         Section("ledger", text.inputs, (Paragraph(text.inputs_note), ledger_table(source, text))),
-        Section(
-            "windows", text.appendix_windows, _with_note(text.appendix_windows_note, window_table(source, text))
-        ),
-        Section("points", text.appendix_points, _with_note("", appendix_table(source, text))),
-        Section("steady", text.appendix_steady, _with_note(text.steady_note, steady_table(source, text))),
-        Section(
-            "intervals", text.appendix_intervals, _with_note(text.intervals_note, interval_table(source, text))
-        ),
+        Section("windows", text.appendix_windows, noted(text.appendix_windows_note, window_table(source, text))),
+        Section("points", text.appendix_points, noted("", appendix_table(source, text))),
+        Section("steady", text.appendix_steady, noted(text.steady_note, steady_table(source, text))),
+        Section("intervals", text.appendix_intervals, noted(text.intervals_note, interval_table(source, text))),
     ]
     return [section for section in made if section.blocks]
-
-
-def _with_note(note: str, table: Table) -> tuple[Block, ...]:
-    if not table.rows:
-        return ()
-    return (Paragraph(note), table) if note else (table,)
 
 
 def _environment(source: Source, text: Text) -> Iterator[Block]:
@@ -250,21 +241,17 @@ def _gates(source: Source, text: Text) -> Table:
 
 def _artifacts(source: Source, text: Text) -> Iterator[Block]:
     free = {point["name"]: free_idle_bytes(point) for point in source.points}
-    for number, titled in enumerate(artifacts.comparisons(source.artifacts, free, text.artifacts)):
-        if not number:
-            yield Paragraph(text.artifacts.note)
-        yield Heading(titled.title)
-        yield from _with_note(titled.note, titled.table)
+    return artifacts.comparisons(source.artifacts, free, text.artifacts)
 
 
 def _probes(source: Source, text: Text) -> Iterator[Block]:
     for probe in (probe for run in source.runs for probe in run.probes):
         yield Heading(text.artifacts.probes.format(arm=probe["arm"], parameter=probe["parameter"]))
-        yield from _with_note(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
+        yield from noted(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
 
 
 def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:
-    return () if pooled is None else _with_note(text.repeats_note, repeats_table(pooled, text))
+    return () if pooled is None else noted(text.repeats_note, repeats_table(pooled, text))
 
 
 def _result_notes(source: Source, text: Text) -> Iterator[str]:
@@ -278,7 +265,7 @@ def _result_notes(source: Source, text: Text) -> Iterator[str]:
 
 
 def _vram(source: Source, text: Text) -> tuple[Block, ...]:
-    return _with_note(text.vram_note, vram_table(source, text)) or (Paragraph(text.vram_unavailable),)
+    return noted(text.vram_note, vram_table(source, text)) or (Paragraph(text.vram_unavailable),)
 
 
 def _warnings(source: Source, text: Text) -> Iterator[Bullets]:
