@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,15 @@ from raybench.analysis.parts import (
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
+    COMPRESSION,
     id_parts,
     only_named,
     planned_points,
     point_facts,
     point_vram,
-    points_table,
     struck_if_damaged,
+    write_points,
+    write_table,
 )
 from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.stats import PERCENTILE_METHOD
@@ -54,8 +55,6 @@ from raybench.scenario.search import Search, request_limits
 
 #: File of how the tables were made and what merge had to say, beside them.
 MERGE_JSON = "merge.json"
-
-COMPRESSION = "zstd"
 
 #: Columns of requests.parquet behind those of `records.schema.REQUESTS` and of the alignment.
 DERIVED: dict[str, pa.DataType] = {
@@ -79,18 +78,18 @@ def merge(run: RunDirectory) -> list[str]:
     lines = read_journal(run.journal)
     history = read_history(lines)
     gpu, server = gpu_samples(run, history), server_samples(run, history)
-    gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
+    gpu_table = _name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
     rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
     searches = _searches(manifest)
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
-    _write_table(run.gpu_parquet, gpu_table)
-    _write_table(run.server_parquet, name_points(server.table, history))
-    _write_table(run.worker_parquet, unify(found.health, WORKER))
+    write_table(run.gpu_parquet, gpu_table)
+    write_table(run.server_parquet, _name_points(server.table, history))
+    write_table(run.worker_parquet, unify(found.health, WORKER))
     if searches:
         write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
     if found.artifacts:
         write_json(run.artifacts_json, [found.artifacts[name] for name in rows if name in found.artifacts])
-    _write_table(run.points_parquet, points_table(rows.values()))
+    write_points(run, rows.values())
     torn = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
     warnings = sorted([*torn, *found.warnings, *gpu.warnings, *server.warnings, *log_warnings(run)])
     how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
@@ -131,10 +130,10 @@ def _write_requests(
                 found.health.append(health.table)
                 found.warnings += [*requests.warnings, *health.warnings]
                 final = history.point(point_id).final_attempt == attempt
-                writer.write_table(_as(request_table(requests.table, series, final=final), schema))
+                writer.write_table(_as(_request_table(requests.table, series, final=final), schema))
                 if final:
                     row = rows[point_id]
-                    row |= measured(row, requests.table, series, history)
+                    row |= _measured(row, requests.table, series, history)
                     row |= struck_if_damaged(row, requests.warnings)
                     _note_final(found, row, requests.table, run, searches.get(str(row["workload"])))
     return found
@@ -205,7 +204,7 @@ def _search_entries(
     ]
 
 
-def request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:
+def _request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:
     """The records of one attempt with the columns `DERIVED`."""
     derived: dict[str, Any] = {name: metric(requests) for name, metric in REQUEST_METRICS.items()}
     derived |= _request_vram(requests, series)
@@ -227,7 +226,7 @@ def _request_vram(requests: pa.Table, series: Sequence[GpuSeries]) -> dict[str, 
     }
 
 
-def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
+def _measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
     """What the records and samples of its final attempt add to a point's row."""
     attempt = history.point(facts["point_id"]).final
     row = point_metrics(requests, facts["concurrency"])
@@ -236,7 +235,7 @@ def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuS
     return row | point_vram(series, facts["arm"], attempt, history)
 
 
-def name_points(samples: pa.Table, history: History) -> pa.Table:
+def _name_points(samples: pa.Table, history: History) -> pa.Table:
     """Samples with the point and attempt under whose load they were taken; null between loads."""
     loads = history.load_times()
     at = samples["aligned_unix_ns"]
@@ -259,8 +258,3 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    with replacing(path) as beside:
-        pq.write_table(table, beside, compression=COMPRESSION)

@@ -1,4 +1,4 @@
-"""The rows of points.parquet: one a planned point, whatever became of it. Pure, but for reading that file.
+"""The rows of points.parquet: one a planned point, whatever became of it. Pure, but for that file.
 
 A row joins the plan (who the point is), the journal (attempts, verdict, findings), the request
 records of its final attempt (metrics) and the GPU samples of that attempt's load. In memory a row holds lists and
@@ -23,8 +23,11 @@ from raybench.analysis.point_metrics import POINT_METRICS, Row
 from raybench.analysis.stats import Stamps
 from raybench.analysis.vram import GpuSeries, over_all_gpus, whole_bytes
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory
+from raybench.records.rundir import RunDirectory, replacing
 from raybench.scenario.levels import Level
+
+#: Of every Parquet file of a run.
+COMPRESSION = "zstd"
 
 #: A row of points.parquet, as `read_points` gives it.
 Point = Mapping[str, Any]
@@ -227,9 +230,16 @@ def _gpu(gpu: GpuSeries, span: tuple[int, int], idle_span: tuple[int, int] | Non
     }
 
 
-def points_table(rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """The rows as a table of the fixed schema; columns that a row lacks are null."""
-    return pa.Table.from_pylist([{name: _cell(row, name) for name in POINTS.names} for row in rows], schema=POINTS)
+def write_points(run: RunDirectory, rows: Iterable[Mapping[str, object]]) -> None:
+    """points.parquet in its fixed schema; columns that a row lacks are null."""
+    cells = [{name: _cell(row, name) for name in POINTS.names} for row in rows]
+    write_table(run.points_parquet, pa.Table.from_pylist(cells, schema=POINTS))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """A Parquet file of a run, atomically."""
+    with replacing(path) as beside:
+        pq.write_table(table, beside, compression=COMPRESSION)
 
 
 def _cell(row: Mapping[str, object], name: str) -> object:

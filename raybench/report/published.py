@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyarrow.parquet as pq
 from pydantic import Field, model_validator
 
 import raybench
 from raybench.analysis.point_metrics import Row
-from raybench.analysis.points import IMPORTED, points_table
+from raybench.analysis.points import IMPORTED, write_points
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, replacing, write_json
+from raybench.records.rundir import RunDirectory, write_json
 from raybench.report.columns import Column, column_of, known_columns
 from raybench.report.numbers import tokens
 from raybench.scenario.levels import Level
@@ -314,8 +313,7 @@ def write_imported(table: PublishedTable, path: Path) -> RunDirectory:
     about = table.about
     for arm in dict.fromkeys(str(point["arm"]) for point in table.points):
         write_json(run.arm(arm) / "facts.json", declared_facts(table, arm))
-    with replacing(run.points_parquet) as beside:
-        pq.write_table(points_table(table.points), beside, compression="zstd")
+    write_points(run, table.points)
     write_json(
         run.manifest,
         {

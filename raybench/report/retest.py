@@ -7,21 +7,18 @@ again by the report of that.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 import raybench
 from raybench.analysis.comparison import Side, key_of
 from raybench.analysis.conditions import Condition
-from raybench.analysis.points import points_table, read_points
+from raybench.analysis.points import Point, read_points, write_points
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, read_json, replacing, safe_name, write_json
+from raybench.records.rundir import RunDirectory, read_json, safe_name, write_json
 from raybench.report import numbers
 from raybench.report.compare import condition_blocks, not_compared, point_tables
 from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
@@ -121,14 +118,13 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
     Raises RunDirectoryError when something is there already.
     """
     before, after = (RunDirectory(split_side(spec)[0]) for spec in (result.before, result.after))
-    rows = _final_rows(result, before, after)
+    rows = list(_final_rows(result, before, after))
     run = RunDirectory(path)
     run.create()
     for source, arms in ((before, None), (after, _arms_of_later_values(result))):
         _copy_arms(source, run, arms)
     write_json(run.path / RETEST_JSON, retest_json(result))
-    with replacing(run.points_parquet) as beside:
-        pq.write_table(rows, beside, compression="zstd")
+    write_points(run, rows)
     manifest = before.read_manifest()
     about = {
         "before": {"run_id": manifest.get("run_id"), "path": str(before.path)},
@@ -158,16 +154,16 @@ def _copy_arms(source: RunDirectory, run: RunDirectory, arms: Sequence[str] | No
             shutil.copytree(folder, run.arms / folder.name, dirs_exist_ok=True)
 
 
-def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory) -> pa.Table:
+def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory) -> Iterable[Point]:
     """Rows of the earlier run in their order, each replaced where the later one is final, then the added ones."""
     chosen, later = _rows(before), _rows(after)
     for arm in result.arms:
         final = [_key(point) for point in arm.retest.points if point.final is Final.AFTER]
         chosen |= {(arm.arm, *key): later[arm.arm, *key] for key in [*final, *arm.retest.added]}
-    return points_table(chosen.values())
+    return chosen.values()
 
 
-def _rows(run: RunDirectory) -> dict[tuple[str, str, str], dict[str, Any]]:
+def _rows(run: RunDirectory) -> dict[tuple[str, str, str], Point]:
     return {(row["arm"], *key_of(row)): row for row in read_points(run)}
 
 
