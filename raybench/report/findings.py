@@ -95,15 +95,16 @@ class _Told:
 
     def _ahead(self, workload: str, metric: str) -> str:
         """`TP2PP4 C=8/16; TP8 C=1; ≈ C=32`; of several arms that are ahead together `A ≈ B C=8`."""
-        parts = [
-            (lead.arm, [level.concurrency for level in lead.levels]) for lead in self._leads(workload, metric)
-        ]
-        parts += [
-            ("≈" if tie.all_arms and not self.sequential else " ≈ ".join(tie.arms), tie.levels)
-            for tie in self._ties(workload, metric)
+        parts: list[tuple[str, Sequence[int]]] = [
+            *((lead.arm, [level.concurrency for level in lead.levels]) for lead in self._leads(workload, metric)),
+            *((self._together(tie), tie.levels) for tie in self._ties(workload, metric)),
         ]
         told = (who if self.sequential else f"{who} C={_joined(levels)}" for who, levels in parts)
         return self.text.separator.join(told)
+
+    def _together(self, tie: Tie) -> str:
+        """Names where there are others, or where there is no level to tell of."""
+        return " ≈ ".join(tie.arms) if self.sequential or not tie.all_arms else "≈"
 
     def _leads(self, workload: str, metric: str) -> list[Lead]:
         return [lead for lead in self.found.leads if (lead.workload, lead.metric) == (workload, metric)]

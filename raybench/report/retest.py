@@ -118,7 +118,7 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
     Raises RunDirectoryError when something is there already.
     """
     before, after = (RunDirectory(split_side(spec)[0]) for spec in (result.before, result.after))
-    rows = list(_final_rows(result, before, after))
+    rows = _final_rows(result, before, after)
     run = RunDirectory(path)
     run.create()
     for source, arms in ((before, None), (after, _arms_of_later_values(result))):
