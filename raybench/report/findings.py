@@ -129,7 +129,8 @@ class _Told:
 
     def _place(self, name: str, concurrency: int) -> str:
         """`TP8, C=64`."""
-        return name if self.sequential else f"{name}, {Level(concurrency=concurrency).label}"
+        level = Level(concurrency=concurrency).label
+        return name if self.sequential else self.text.place.format(name=name, level=level)
 
     def _metrics_told(self, workload: str) -> list[str]:
         told = [metric for metric in _TOLD if self._leads(workload, metric) or self._ties(workload, metric)]
@@ -212,7 +213,7 @@ def _open_peak(points: Sequence[Point], text: Text) -> Iterator[str]:
     known = [p for p in points if is_open_loop(p) and value_of(p, metric) is not None]
     if known:
         best = max(known, key=lambda point: point[metric])
-        point = f"{best['arm']}, {level_name(best)}"
+        point = text.place.format(name=best["arm"], level=level_name(best))
         yield text.peak.format(metric=label(metric), value=numbers.rate(best[metric]), point=point)
 
 

@@ -29,6 +29,7 @@ class Text:
     ahead: str
     throughput: str
     peak: str
+    place: str
     at: str
     lead_one: str
     lead_many: str

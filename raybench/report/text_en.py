@@ -83,6 +83,7 @@ ENGLISH = Text(
     ahead="Clearly ahead",
     throughput="Throughput",
     peak="highest {metric} {value} tok/s ({point})",
+    place="{name}, {level}",
     at=" at C={levels}",
     lead_one="{arm} ahead{at}{by}",
     lead_many="{arm} ahead{at}, most at C={most_at}{by}",

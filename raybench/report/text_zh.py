@@ -79,6 +79,7 @@ CHINESE = Text(
     ahead="明显占优",
     throughput="吞吐",
     peak="最高 {metric} {value} tok/s（{point}）",
+    place="{name}，{level}",
     at="在 C={levels} ",
     lead_one="{arm} {at}占优{by}",
     lead_many="{arm} {at}占优，C={most_at} 差距最大{by}",
