@@ -22,6 +22,7 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
+    WORKER_HEALTH,
     Gathered,
     gpu_samples,
     log_warnings,
@@ -49,7 +50,6 @@ from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, read_json, replacing, write_json
-from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 from raybench.scenario.search import Search, request_limits
 
@@ -84,7 +84,7 @@ def merge(run: RunDirectory) -> list[str]:
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
     write_table(run.gpu_parquet, gpu_table)
     write_table(run.server_parquet, _name_points(server.table, history))
-    write_table(run.worker_parquet, unify(found.health, WORKER))
+    write_table(run.worker_parquet, unify(found.health, WORKER_HEALTH))
     if searches:
         write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
     if found.artifacts:

@@ -159,6 +159,10 @@ def _known(schema: pa.Schema, stamps: dict[str, str]) -> pa.Schema:
     return pa.schema([*schema, *added, (SOURCE_COLUMN, pa.string())])
 
 
+#: The columns of `worker_health_of`, of runs without any attempt too.
+WORKER_HEALTH = _known(WORKER, _SAMPLE_STAMPS)
+
+
 def _readings(part: Part, history: History, point_id: str | None, attempt: int | None) -> list[ClockReading]:
     """Offsets of the clock on which a part hangs: measured when it was begun, and after that.
 
