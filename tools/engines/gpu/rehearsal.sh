@@ -9,31 +9,23 @@
 #
 # A set-up is done when its server came up and every run of it came to its end.
 # Results go to $OUT, one archive a set-up. What was unpacked stays in /var/tmp/raybench-gpu for the next call; the scenarios
-# name the servers' logs there. The client's packages come before those of the machine, which may be older than it needs.
+# name the servers' logs there.
 set -uo pipefail
-gpu=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "$gpu/../../.." && pwd)
-home=/var/tmp/raybench-gpu
-client=$home/client server=$home/server
-: "${OUT:?is not set: the folder for the results}"
+. "$(dirname "${BASH_SOURCE[0]}")/client.sh"
+server=$home/server
+log=$OUT/rehearsal.log
 #: The first start compiles kernels; later ones on the same machine take half of it.
 START_LIMIT_S=240
 RUN_LIMIT_S=170
 #: Below this no set-up is begun.
 SETUP_NEEDS_S=150
 
-raybench() { PYTHONPATH=$root:$client PYTHONUNBUFFERED=1 python3 -m raybench "$@"; }
-
-say() { printf '%s +%ss %s\n' "$(date +%T)" "$SECONDS" "$*" | tee -a "$OUT/rehearsal.log"; }
-
 unpack() {
-  mkdir -p "$client" "$home/done"
-  tar -C "$client" -xJf "$1" || return 1
-  python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$client" "$2"/*.whl \
-    || return 1
+  install_client "$1" "$2" || return 1
+  mkdir -p "$home/done"
   { nvidia-smi; python3 --version; nproc; ulimit -n; free -m; } > "$OUT/machine.txt" 2>&1
   say "unpacked; a run on the simulated engine"
-  raybench run "$root/scenarios/demo.yaml" --runs-dir "$home/sim-demo" 2>&1 | tee -a "$OUT/rehearsal.log"
+  raybench run "$root/scenarios/demo.yaml" --runs-dir "$home/sim-demo" 2>&1 | tee -a "$log"
   keep sim-demo
 }
 
@@ -54,7 +46,7 @@ serve() {
     kill -0 "$server_pid" 2>/dev/null || break
   done
   say "$setup: not up"
-  tail -c 3000 "$work/server.log" | tee -a "$OUT/rehearsal.log"
+  tail -c 3000 "$work/server.log" | tee -a "$log"
   return 1
 }
 
@@ -72,12 +64,12 @@ measure() {
   local runs=$work/${2:-runs} run code
   mark "run $1"
   timeout -s INT -k 10 "$RUN_LIMIT_S" bash -c 'exec "$@"' _ env PYTHONPATH="$root:$client" PYTHONUNBUFFERED=1 \
-    python3 -m raybench run "$gpu/$1.yaml" --runs-dir "$runs" 2>&1 | tee -a "$OUT/rehearsal.log"
+    python3 -m raybench run "$gpu/$1.yaml" --runs-dir "$runs" 2>&1 | tee -a "$log"
   code=${PIPESTATUS[0]}
   mark "ended $1"
   [ "$code" -le 1 ] || { complete=no; say "$setup: $1 ended with exit code $code"; }
   for run in "$runs"/*/manifest.json; do
-    raybench reconcile "$(dirname "$run")" 2>&1 | tee -a "$OUT/rehearsal.log"
+    raybench reconcile "$(dirname "$run")" 2>&1 | tee -a "$log"
   done
   return 0
 }
