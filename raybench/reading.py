@@ -150,8 +150,7 @@ def import_table(
     ] = None,
 ) -> None:
     """Make a run directory of a table that somebody else measured, for report, compare and query."""
-    from raybench.report.imported import write_imported
-    from raybench.report.published import read_published
+    from raybench.report.published import read_published, write_imported
 
     read = read_published(table)
     run = write_imported(read, output or Path("runs") / read.about.name)
@@ -195,8 +194,7 @@ def compare(
         return
     if b is None:
         raise ConfigError("options", "nothing to hold against A: name a second run, or --baseline FILE")
-    from raybench.report.compare import compare_runs, comparison_json
-    from raybench.report.compare_text import comparison_blocks
+    from raybench.report.compare import compare_runs, comparison_blocks, comparison_json
 
     comparison = compare_runs(
         [a, *(repeat_a or [])],

@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raybench.analysis.history import Attempt, read_history
-from raybench.analysis.metrics import Floats, sample, succeeded
-from raybench.analysis.stats import mean, nearest_rank
+from raybench.analysis.metrics import sample, succeeded
+from raybench.analysis.points import merged_table
+from raybench.analysis.stats import Floats, mean, nearest_rank
 from raybench.engines.histogram import Histogram
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
@@ -130,15 +131,11 @@ class Agreement:
 
 def read_agreements(run: RunDirectory) -> list[Agreement]:
     """All points that left records, in the order of the file. Raises RunDirectoryError if it is not merged, or has
-    none because it was imported.
+    none because it was not measured here (imported, or the outcome of a retest).
     """
-    if run.read_manifest().get("imported"):
-        raise RunDirectoryError(f"{run.path}: was imported, so there are no records to hold against an engine")
-    if not run.requests_parquet.is_file():
-        raise RunDirectoryError(
-            f"{run.path}: has no {run.requests_parquet.name}; make it with: raybench merge {run.path}"
-        )
-    rows = pq.read_table(run.requests_parquet, columns=_COLUMNS, memory_map=False)
+    if (made_by := run.read_manifest().get("provenance")) is not None:
+        raise RunDirectoryError(f"{run.path}: not measured here ({made_by}): no records to hold against an engine")
+    rows = pq.read_table(merged_table(run, run.requests_parquet), columns=_COLUMNS, memory_map=False)
     rows = rows.filter(pc.and_(rows["final"], pc.equal(rows["phase"], "load")))
     history = read_history(read_journal(run.journal))
     health = None

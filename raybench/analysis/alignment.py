@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from raybench.analysis.stats import Stamps
 from raybench.records.clock import ClockAnchor, ClockOffset, enclose_offsets
-
-Stamps = npt.NDArray[np.int64]
 
 #: How the offset of a monitor outside the cluster is known, as its part says under `offset_source`.
 OffsetSource = Literal["same boot", "given", "assumed"]

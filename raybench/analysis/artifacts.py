@@ -67,6 +67,36 @@ def told(requests: pa.Table) -> Entry:
     }
 
 
+#: What is added up over arms.
+_TOTALS = (
+    "input_tokens",
+    "output_tokens",
+    "load_s",
+    "request_s",
+    "process_s",
+    "decode_s",
+    "truncated",
+    "empty",
+    "requests_ok",
+)
+
+
+def together(entries: Sequence[Mapping[str, Any]]) -> Entry:
+    """All arms as one: sums, and rates from sums as in `told`. What no sum makes is not known."""
+    columns = {name: [entry[name] for entry in entries] for name in _TOTALS}
+    total = {name: None if None in values else sum(values) for name, values in columns.items()}
+    output, decode_s = total["output_tokens"], total["decode_s"]
+    return {
+        **total,
+        "decode_tokens_per_s": metrics.rate_per_s(
+            None if output is None else output - total["requests_ok"], decode_s
+        ),
+        "request_tokens_per_s": metrics.rate_per_s(output, total["request_s"]),
+        "acceptance_rate": None,
+        "tokens_per_round": None,
+    }
+
+
 def arm_facts(facts: Mapping[str, Any], processes: Sequence[Mapping[str, Any]], gate: Mapping[str, Any]) -> Entry:
     """Of an arm: its context, how its server started and ended (the last that came up), its quality gate.
 

@@ -7,15 +7,12 @@ tables rarely have our levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from raybench.analysis.comparison import key_of
+from raybench.analysis.comparison import key_of, shape_of
 from raybench.analysis.difference import advantage, leader, value_of
-from raybench.analysis.points import has_numbers
-
-Point = Mapping[str, Any]
+from raybench.analysis.points import Point, has_numbers
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,5 @@ def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) ->
             factor=advantage(metric, run, baseline) if who < 0 else advantage(metric, baseline, run),
             ahead={-1: "run", 0: None, 1: "baseline"}[who],
             best=best,
-            shapes_differ=_shape(our) != _shape(their),
+            shapes_differ=shape_of(our) != shape_of(their),
         )
-
-
-def _shape(point: Point) -> tuple[int | None, int | None]:
-    return point["input_tokens"], point["output_tokens"]

@@ -7,11 +7,12 @@ O-K2). Sides that change places flip every verdict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
+from raybench.analysis.crossover import Crossover, Series, crossovers
 from raybench.analysis.difference import (
     HEADLINE_METRICS,
     NOISE_FLOOR_PERCENT,
@@ -19,10 +20,8 @@ from raybench.analysis.difference import (
     Verdict,
     difference,
 )
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import Point, has_numbers, id_parts
 from raybench.analysis.pooling import Pooled, noise_floor_percent, overlap, pool
-
-Point = Mapping[str, Any]
 
 #: A point whose highest known hit rate is not above this is cold, as the guards have it by default.
 COLD_HIT_RATE_MAX = 0.01
@@ -71,7 +70,7 @@ class Side:
 
 def key_of(point: Point) -> tuple[str, str]:
     """(workload, level), where the level is the last part of the point's id: `c64`."""
-    return point["workload"], str(point["point_id"]).rsplit("/", 1)[1]
+    return point["workload"], id_parts(point["point_id"])[2]
 
 
 @dataclass(frozen=True)
@@ -170,12 +169,39 @@ def _obstacle(
         return NotCompared.NOT_VALID_IN_A, _reasons(in_a)
     if not valid_b:
         return NotCompared.NOT_VALID_IN_B, _reasons(in_b)
-    if len({_shape(point) for point in (*valid_a, *valid_b)}) > 1:
+    if len({shape_of(point) for point in (*valid_a, *valid_b)}) > 1:
         return NotCompared.OTHER_SHAPE, f"{_shapes(valid_a)} | {_shapes(valid_b)}"
     states = {is_cold(point) for point in (*valid_a, *valid_b)} - {None}
     if len(states) > 1 and not ignore_cache_state:
         return NotCompared.OTHER_CACHE_STATE, f"hit rate {_rates(valid_a)} | {_rates(valid_b)}"
     return None, ""
+
+
+def crossovers_of(
+    points: Sequence[PointComparison], names: tuple[str, str], metrics: Sequence[str]
+) -> list[Crossover]:
+    """Of each workload and metric, over the levels that both sides have valid, by the floors of the verdicts."""
+    found = []
+    for workload in dict.fromkeys(point.workload for point in points):
+        own = [point for point in points if point.workload == workload]
+        for metric in metrics:
+            series, floors = _series(own, metric)
+            found += crossovers(workload, metric, names, series, floors)
+    return found
+
+
+def _series(points: Sequence[PointComparison], metric: str) -> tuple[tuple[Series, Series], Series]:
+    """By concurrency the values of A and of B where both are known, and the floor between them: infinite where the
+    intervals overlap."""
+    known = {
+        point.concurrency: one
+        for point in points
+        for one in point.differences
+        if one.metric == metric and point.concurrency is not None
+    }
+    a = {level: one.a for level, one in known.items() if one.a is not None and one.b is not None}
+    b = {level: one.b for level, one in known.items() if one.a is not None and one.b is not None}
+    return (a, b), {level: math.inf if one.overlap else one.floor_percent for level, one in known.items()}
 
 
 def hit_rate(point: Point) -> float | None:
@@ -200,12 +226,12 @@ def _reasons(points: Iterable[Point]) -> str:
     return "; ".join(dict.fromkeys(told))
 
 
-def _shape(point: Point) -> tuple[int | None, int | None]:
+def shape_of(point: Point) -> tuple[int | None, int | None]:
     return point["input_tokens"], point["output_tokens"]
 
 
 def _shapes(points: Iterable[Point]) -> str:
-    return ", ".join(sorted({f"{size_in} -> {size_out}" for size_in, size_out in map(_shape, points)}))
+    return ", ".join(sorted({f"{size_in} -> {size_out}" for size_in, size_out in map(shape_of, points)}))
 
 
 def _rates(points: Sequence[Point]) -> str:

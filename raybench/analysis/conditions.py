@@ -27,9 +27,9 @@ ESSENTIAL = (
     "corpus",
 )
 
-#: Values that two starts of one deployment never share, and that say nothing of how it serves; the launch
+#: Facts that two starts of one deployment never share, and that say nothing of how it serves; the launch
 #: command holds a port, and its settings are told one by one beside it.
-_VOLATILE = frozenset(
+VOLATILE = frozenset(
     (
         "instance",
         "launch_command",
@@ -74,7 +74,7 @@ def flat(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
     """The plain values inside nested mappings, as `guards.flush` -> `true`; volatile ones are left out."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            if key not in _VOLATILE:
+            if key not in VOLATILE:
                 yield from flat(inner, f"{prefix}.{key}" if prefix else str(key))
     elif isinstance(value, list | tuple):
         if not any(isinstance(one, Mapping) for one in value):

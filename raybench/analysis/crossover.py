@@ -40,7 +40,7 @@ Series = Mapping[int, float]
 Floor = float | Mapping[int, float]
 
 
-def leaders(metric: str, a: Series, b: Series, floor_percent: Floor) -> dict[int, int]:
+def _leaders(metric: str, a: Series, b: Series, floor_percent: Floor) -> dict[int, int]:
     """By level that both measured, in order: -1 where A is clearly ahead, +1 where B is, 0 where neither."""
     levels = sorted(a.keys() & b.keys())
     floors = floor_percent if isinstance(floor_percent, Mapping) else dict.fromkeys(levels, floor_percent)
@@ -56,7 +56,7 @@ def crossovers(
 ) -> list[Crossover]:
     """Every change of the lead, in order of the levels. Empty where one arm stays ahead, or neither is."""
     a, b = series
-    ahead = leaders(metric, a, b, floor_percent)
+    ahead = _leaders(metric, a, b, floor_percent)
     clear = [level for level, who in ahead.items() if who]
     found = []
     for above, at in pairwise(clear):

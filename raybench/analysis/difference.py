@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import Point, has_numbers, is_boundary
 
 #: Two single runs that differ by no more than this are not called different.
 NOISE_FLOOR_PERCENT = 3.0
@@ -86,10 +85,13 @@ DIRECTIONS: Mapping[str, Direction] = {
     ),
 }
 
-#: What a comparison shows where nobody asks for more.
-HEADLINE_METRICS = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95", "preemptions")
+#: What arms are compared by: throughputs and the latencies that a user feels.
+MAIN_METRICS = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 
-#: Metrics that say nothing where a request makes one token: such a point proves capacity and prefill.
+#: What a comparison shows where nobody asks for more.
+HEADLINE_METRICS = (*MAIN_METRICS, "preemptions")
+
+#: Metrics that say nothing of a boundary point.
 _NEEDS_DECODE = ("output_tokens_per_s", "decode_tokens_per_s", "tpot_ms", "chunk_gap_ms")
 
 
@@ -116,11 +118,11 @@ class Difference:
         return self.a == 0 and bool(self.b)
 
 
-def value_of(point: Mapping[str, Any], metric: str) -> float | None:
+def value_of(point: Point, metric: str) -> float | None:
     """A point's value of a metric; None where it has no numbers that count, or the metric says nothing."""
     if not has_numbers(point):
         return None
-    if point.get("output_tokens") == 1 and metric.startswith(_NEEDS_DECODE):
+    if is_boundary(point) and metric.startswith(_NEEDS_DECODE):
         return None
     return point.get(metric)
 

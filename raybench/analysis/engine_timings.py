@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis.metrics import (
-    Floats,
     e2e_ms,
     rate_per_s,
     sample,
@@ -18,12 +17,16 @@ from raybench.analysis.metrics import (
     tpot_ms,
     ttft_ms,
 )
+from raybench.analysis.stats import Floats
 
 #: Finish reasons that mean "the budget is used up", of all engines: OpenAI's, ninfer's two.
 BUDGET_REASONS: tuple[str, ...] = ("length", "output_limit", "context_capacity", "max_tokens")
 
 #: A client cannot be done before its engine: from so many ms on, stamps were late or times are of other requests.
 EARLY_MS = 5.0
+
+#: Client and engine agree where the client took longer by no more than the larger of these two.
+AGREE_MS, AGREE_SHARE = 50.0, 0.05
 
 
 # -- one request -----------------------------------------------------------------------------------
@@ -115,6 +118,11 @@ def truncated_answers(requests: pa.Table) -> int:
 def empty_answers(requests: pa.Table) -> int:
     """Successful requests of which tokens came and none of them was of the answer."""
     return _count(pc.and_(succeeded(requests), pc.fill_null(requests["no_answer_text"], False)))
+
+
+def client_agrees(over_ms: float, e2e_ms: float) -> bool:
+    """Whether a client's E2E that is so much longer than its engine's is no news: network, both HTTP ends."""
+    return -EARLY_MS <= over_ms <= max(AGREE_MS, AGREE_SHARE * e2e_ms)
 
 
 def _count(flags: pa.ChunkedArray) -> int:

@@ -38,14 +38,14 @@ class Goodput:
 
 
 def goodput(requests: pa.Table, limits: Mapping[str, float]) -> Goodput:
-    """limits: the highest value of each of `metrics.REQUEST_METRICS` that a good request may have, by name.
+    """limits: the highest value of each of `metrics.LATENCIES` that a good request may have, by name.
 
     A failed request is not good, and neither is one whose value is not known. Rows of the prewarm are left out.
     """
     load = metrics.of_load(requests)
     met = metrics.succeeded(load)
     for name, limit in limits.items():
-        within = pc.less_equal(metrics.REQUEST_METRICS[name](load), limit)
+        within = pc.less_equal(metrics.LATENCIES[name](load), limit)
         met = pc.and_(met, pc.fill_null(within, False))
     of_good = load.filter(met)
     n, good, wall_s = load.num_rows, of_good.num_rows, metrics.wall_s(load)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Stamps = npt.NDArray[np.int64]
+from raybench.analysis.stats import Floats, Stamps
 
 #: The steady-state window is where in-flight is at least this percentage of the point's level.
 STEADY_PERCENT = 95
@@ -76,7 +76,7 @@ def in_flight(sent_ns: Stamps, end_ns: Stamps) -> InFlight:
     return InFlight(at_ns=at[last_of_moment], level=level[last_of_moment])
 
 
-def handover_gaps_ms(sent_ns: Stamps, end_ns: Stamps, concurrency: int) -> npt.NDArray[np.float64]:
+def handover_gaps_ms(sent_ns: Stamps, end_ns: Stamps, concurrency: int) -> Floats:
     """How long a slot of a closed loop stood empty between the end of one request and the next send.
 
     The k-th end frees a slot, which the (C + k)-th send fills: no send beyond the first C can come before

@@ -1,36 +1,38 @@
 """What the points of one or several arms say, as numbers: who leads where, crossovers, saturation. Pure.
 
 For the report: each insight is a frozen record without a sentence, which any language can put in words.
-`insights(points)` takes rows of points.parquet (JSON columns decoded, as `report.source.points_rows` gives
-them), of one run or of several put together, and returns one `Insights`. Points without numbers that count
-(void, skipped, not measured) are in none of them. Only clear differences are told (`analysis/difference.py`).
+`insights(points)` takes rows of points.parquet (as `points.read_points` gives them), of one run or of several
+put together, and returns one `Insights`. Points without numbers that count (void, skipped, not measured) are in
+none of them. Only clear differences are told (`analysis/difference.py`).
 
 Concurrency levels are whole numbers; points without one (an open loop) are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from typing import Any
 
-from raybench.analysis.crossover import Crossover, crossovers, leaders
-from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, is_clear, value_of
-from raybench.analysis.points import has_numbers
-from raybench.analysis.pooling import floor_between, own_noise_percent
+from raybench.analysis.crossover import Crossover, crossovers
+from raybench.analysis.difference import (
+    DIRECTIONS,
+    MAIN_METRICS,
+    NOISE_FLOOR_PERCENT,
+    advantage,
+    is_clear,
+    value_of,
+)
+from raybench.analysis.points import Point, has_numbers, is_boundary
+from raybench.analysis.pooling import floor_between, lead_between, own_noise_percent
 
-Point = Mapping[str, Any]
-
-#: In the order in which a reader asks.
-METRICS = ("output_tokens_per_s", "input_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 THROUGHPUTS = ("output_tokens_per_s", "input_tokens_per_s")
 
 
 @dataclass(frozen=True)
 class LevelLead:
-    """At one level the value of the arm ahead and that of the other, and how many times it is better.
+    """At one level the value of the arm ahead and that of the next best, `other`, and how many times it is better.
 
     advantage is always 1 or more, for throughputs and latencies alike; None against a zero.
     """
@@ -38,27 +40,22 @@ class LevelLead:
     concurrency: int
     ahead: float
     behind: float
+    other: str
     advantage: float | None
 
 
 @dataclass(frozen=True)
 class Lead:
-    """`arm` is clearly ahead of `other` in `metric` at these levels of a workload.
+    """`arm` is clearly ahead of every other in `metric` at these levels of a workload.
 
-    everywhere: at every level that both measured (so there is no crossover). levels: in rising order.
+    everywhere: at every level that two arms measured. levels: in rising order.
     """
 
     workload: str
     metric: str
     arm: str
-    other: str
     levels: tuple[LevelLead, ...]
     everywhere: bool
-
-    @property
-    def smallest(self) -> LevelLead:
-        """The level at which the lead is least, to say "by at least"."""
-        return min(self.levels, key=lambda level: level.advantage or float("inf"))
 
     @property
     def largest(self) -> LevelLead:
@@ -67,16 +64,18 @@ class Lead:
 
 @dataclass(frozen=True)
 class Tie:
-    """Levels at which two arms show no clear difference in a metric.
+    """Levels at which no arm is clearly ahead in a metric; `arms`: the best one and those that are not behind it.
 
-    floor_percent: what they lie within of each other; None where repeats of some level have a floor of their own.
+    all_arms: whether these are all that measured the levels. floor_percent: what they lie within of the best; None
+    where repeats of some level have a floor of their own.
     """
 
     workload: str
     metric: str
-    arms: tuple[str, str]
+    arms: tuple[str, ...]
+    all_arms: bool
     levels: tuple[int, ...]
-    floor_percent: float | None
+    of_repeats: bool
 
 
 class Growth(StrEnum):
@@ -161,7 +160,6 @@ class Reach:
 class Insights:
     """All of it, each list in the order of the plan. Empty lists where nothing can be said."""
 
-    floor_percent: float
     peaks: list[Peak]
     leads: list[Lead]
     ties: list[Tie]
@@ -172,7 +170,7 @@ class Insights:
     reaches: list[Reach]
 
 
-def insights(points: Sequence[Point], floor_percent: float = NOISE_FLOOR_PERCENT) -> Insights:
+def insights(points: Sequence[Point]) -> Insights:
     """Everything that the points say of their arms. Arms and workloads keep the order of the rows."""
     arms = list(dict.fromkeys(point["arm"] for point in points))
     valid = [point for point in points if has_numbers(point) and point["concurrency"] is not None]
@@ -182,19 +180,15 @@ def insights(points: Sequence[Point], floor_percent: float = NOISE_FLOOR_PERCENT
     trends: list[Trend] = []
     for workload in dict.fromkeys(point["workload"] for point in points):
         own = [point for point in valid if point["workload"] == workload]
-        for metric in METRICS:
+        for metric in MAIN_METRICS:
+            levels = list(_levels(own, metric))
+            leads += _leads(workload, metric, arms, levels)
+            ties += _ties(workload, metric, arms, levels)
             for pair in combinations(arms, 2):
                 series = (_series(own, pair[0], metric), _series(own, pair[1], metric))
-                floors = _floors(own, pair, metric, floor_percent)
-                ahead = leaders(metric, *series, floors)
-                leads += _leads(workload, metric, pair, series, ahead)
-                if tied := tuple(level for level, who in ahead.items() if not who):
-                    same = all(floors[level] == floor_percent for level in tied)
-                    ties.append(Tie(workload, metric, pair, tied, floor_percent if same else None))
-                crossed += crossovers(workload, metric, pair, series, floors)
-        trends += _trends(workload, arms, own, floor_percent)
+                crossed += crossovers(workload, metric, pair, series, _floors(own, pair, metric))
+        trends += _trends(workload, arms, own)
     return Insights(
-        floor_percent=floor_percent,
         peaks=list(_peaks(valid)),
         leads=leads,
         ties=ties,
@@ -212,45 +206,85 @@ def _series(points: Iterable[Point], arm: str, metric: str) -> dict[int, float]:
     return {level: known[level] for level in sorted(known) if known[level] is not None}  # type: ignore[misc]
 
 
-def _floors(points: Sequence[Point], arms: tuple[str, str], metric: str, floor_percent: float) -> dict[int, float]:
+def _floors(points: Sequence[Point], arms: tuple[str, str], metric: str) -> dict[int, float]:
     """By level that both arms have, the noise floor between them."""
     a, b = ({point["concurrency"]: point for point in points if point["arm"] == arm} for arm in arms)
-    return {level: floor_between(a[level], b[level], metric, floor_percent) for level in a.keys() & b.keys()}
+    return {level: floor_between(a[level], b[level], metric) for level in a.keys() & b.keys()}
 
 
-def _leads(
-    workload: str,
-    metric: str,
-    arms: tuple[str, str],
-    series: tuple[Mapping[int, float], Mapping[int, float]],
-    ahead: Mapping[int, int],
-) -> list[Lead]:
+@dataclass(frozen=True)
+class _Level:
+    """The points of two arms or more at one level, the best first.
+
+    front: the best, and those that it is not clearly ahead of.
+    """
+
+    concurrency: int
+    points: Sequence[Point]
+    front: Sequence[Point]
+
+    def floor_of_repeats(self, metric: str) -> bool:
+        """Whether what is in front lies within another floor than that of single runs."""
+        best, *others = self.front
+        return any(floor_between(best, other, metric) != NOISE_FLOOR_PERCENT for other in others)
+
+
+def _levels(points: Sequence[Point], metric: str) -> Iterator[_Level]:
+    """In rising order, those at which there is something to compare."""
+    known = [point for point in points if value_of(point, metric) is not None]
+    known.sort(key=lambda point: -DIRECTIONS[metric].sign * float(point[metric]))
+    for level in sorted({point["concurrency"] for point in known}):
+        own = [point for point in known if point["concurrency"] == level]
+        if len(own) > 1:
+            yield _Level(level, own, [point for point in own if lead_between(own[0], point, metric) == 0])
+
+
+def _leads(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Level]) -> list[Lead]:
     found = []
-    for who, (first, second) in ((-1, (0, 1)), (1, (1, 0))):
-        levels = tuple(
-            LevelLead(
-                level,
-                series[first][level],
-                series[second][level],
-                advantage(metric, series[first][level], series[second][level]),
-            )
-            for level in ahead
-            if ahead[level] == who
+    for arm in arms:
+        ahead = tuple(
+            _level_lead(level, metric) for level in levels if [point["arm"] for point in level.front] == [arm]
         )
-        if levels:
-            everywhere = len(levels) == len(ahead)
-            found.append(Lead(workload, metric, arms[first], arms[second], levels, everywhere))
+        if ahead:
+            found.append(Lead(workload, metric, arm, ahead, everywhere=len(ahead) == len(levels)))
     return found
 
 
-def _trends(workload: str, arms: Sequence[str], points: Sequence[Point], floor_percent: float) -> list[Trend]:
+def _level_lead(level: _Level, metric: str) -> LevelLead:
+    first, second = level.points[:2]
+    ahead, behind = first[metric], second[metric]
+    return LevelLead(level.concurrency, ahead, behind, second["arm"], advantage(metric, ahead, behind))
+
+
+def _ties(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Level]) -> list[Tie]:
+    """Levels with the same arms in front are one."""
+    groups: dict[tuple[tuple[str, ...], bool], list[_Level]] = {}
+    for level in levels:
+        if len(level.front) > 1:
+            names = {point["arm"] for point in level.front}
+            front = tuple(arm for arm in arms if arm in names)
+            groups.setdefault((front, len(front) == len(level.points)), []).append(level)
+    return [
+        Tie(
+            workload,
+            metric,
+            front,
+            all_arms,
+            tuple(level.concurrency for level in tied),
+            any(level.floor_of_repeats(metric) for level in tied),
+        )
+        for (front, all_arms), tied in groups.items()
+    ]
+
+
+def _trends(workload: str, arms: Sequence[str], points: Sequence[Point]) -> list[Trend]:
     found = []
     for metric in THROUGHPUTS:
         for arm in arms:
             series = _series(points, arm, metric)
             if len(series) > 1:
                 own = [point for point in points if point["arm"] == arm]
-                floor = max(own_noise_percent(point, metric, floor_percent) for point in own)
+                floor = max(own_noise_percent(point, metric) for point in own)
                 found.append(trend(workload, arm, metric, series, floor))
     return found
 
@@ -291,7 +325,7 @@ def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], flo
 def _peaks(valid: Sequence[Point]) -> Iterable[Peak]:
     for workload in dict.fromkeys(point["workload"] for point in valid):
         own = [point for point in valid if point["workload"] == workload]
-        metric = "input_tokens_per_s" if own[0]["output_tokens"] == 1 else "output_tokens_per_s"
+        metric = "input_tokens_per_s" if is_boundary(own[0]) else "output_tokens_per_s"
         known = [point for point in own if value_of(point, metric) is not None]
         if known:
             best = max(known, key=lambda point: point[metric])

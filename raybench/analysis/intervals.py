@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
 
 import numpy as np
-import numpy.typing as npt
 
-from raybench.analysis.stats import Values
+from raybench.analysis.stats import Floats, Stamps, Values
 
 #: Of every interval that raybench shows.
 CONFIDENCE_PERCENT = 95
@@ -63,7 +62,7 @@ def _ranks(n: int, percent: int) -> tuple[int, int] | None:
     return (low, high) if low >= 1 and high <= n else None
 
 
-def _binomial_cumulative(n: int, p: float) -> npt.NDArray[np.float64]:
+def _binomial_cumulative(n: int, p: float) -> Floats:
     """P(B <= k) for k = 0..n, by logarithms, so that no factorial overflows."""
     k = np.arange(n + 1)
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
@@ -103,8 +102,8 @@ SLICES = 10
 
 
 def rate_interval(
-    stamps_ns: npt.NDArray[np.int64],
-    amounts: npt.NDArray[np.int64],
+    stamps_ns: Stamps,
+    amounts: Stamps,
     window_ns: tuple[int, int],
     correlated_ns: int,
 ) -> Interval | None:

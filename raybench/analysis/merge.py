@@ -8,7 +8,7 @@ memory holds the records of one attempt and not of a run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,23 +22,26 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
+    WORKER_HEALTH,
     Gathered,
     gpu_samples,
     log_warnings,
     request_columns,
     requests_of,
     server_samples,
-    worker_columns,
     worker_health_of,
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
+    COMPRESSION,
+    id_parts,
     only_named,
     planned_points,
     point_facts,
     point_vram,
-    points_table,
     struck_if_damaged,
+    write_points,
+    write_table,
 )
 from raybench.analysis.searches import read_search, search_entry
 from raybench.analysis.stats import PERCENTILE_METHOD
@@ -52,8 +55,6 @@ from raybench.scenario.search import Search, request_limits
 
 #: File of how the tables were made and what merge had to say, beside them.
 MERGE_JSON = "merge.json"
-
-COMPRESSION = "zstd"
 
 #: Columns of requests.parquet behind those of `records.schema.REQUESTS` and of the alignment.
 DERIVED: dict[str, pa.DataType] = {
@@ -76,52 +77,75 @@ def merge(run: RunDirectory) -> list[str]:
         raise RunDirectoryError(f"{run.path}: not measured here ({made_by}): there are no parts to merge")
     lines = read_journal(run.journal)
     history = read_history(lines)
-    warnings = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
     gpu, server = gpu_samples(run, history), server_samples(run, history)
-    gpu_table = name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
+    gpu_table = _name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
     rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
-    health: list[Gathered] = []
-    searches = _searches(run.read_manifest())
-    goodputs: dict[str, Goodput] = {}
-    artifacts: dict[str, dict[str, Any]] = {}
-    logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
-    requests_schema = pa.schema([*request_columns(run), *DERIVED.items()])
-    with (
-        replacing(run.requests_parquet) as path,
-        pq.ParquetWriter(path, requests_schema, compression=COMPRESSION) as writer,
-    ):
-        series = gpu_series(gpu_table)
-        for point_id in run.points():
-            for attempt in run.attempts(point_id):
-                requests = _with_log(
-                    requests_of(run, point_id, attempt, history), logs, point_id, attempt, history
-                )
-                health.append(worker_health_of(run, point_id, attempt, history))
-                warnings += [*requests.warnings, *health[-1].warnings]
-                final = history.point(point_id).final_attempt == attempt
-                writer.write_table(_as(request_table(requests.table, series, final=final), requests_schema))
-                if final:
-                    rows[point_id] |= measured(rows[point_id], requests.table, series, history)
-                    rows[point_id] |= struck_if_damaged(rows[point_id], requests.warnings)
-                    if has_prompts(requests.table):
-                        arm = _arm_facts(run, str(rows[point_id]["arm"]))
-                        artifacts[point_id] = artifact_entry(rows[point_id], requests.table, arm)
-                    search = searches.get(str(rows[point_id]["workload"]))
-                    accepted = rows[point_id]["verdict"] == "accepted"
-                    if search is not None and search.slo is not None and accepted:
-                        goodputs[point_id] = goodput(requests.table, request_limits(search))
-    _write_table(run.gpu_parquet, gpu_table)
-    _write_table(run.server_parquet, name_points(server.table, history))
-    _write_table(run.worker_parquet, unify([each.table for each in health], worker_columns()))
+    searches = _searches(manifest)
+    found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
+    write_table(run.gpu_parquet, gpu_table)
+    write_table(run.server_parquet, _name_points(server.table, history))
+    write_table(run.worker_parquet, unify(found.health, WORKER_HEALTH))
     if searches:
-        write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
-    if artifacts:
-        write_json(run.artifacts_json, [artifacts[point_id] for point_id in rows if point_id in artifacts])
-    _write_table(run.points_parquet, points_table(rows.values()))
-    warnings = sorted([*warnings, *gpu.warnings, *server.warnings, *log_warnings(run)])
+        write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
+    if found.artifacts:
+        write_json(run.artifacts_json, [found.artifacts[name] for name in rows if name in found.artifacts])
+    write_points(run, rows.values())
+    torn = [f"journal.jsonl:{line['line']}: torn" for line in lines if line["event"] == TORN_LINE]
+    warnings = sorted([*torn, *found.warnings, *gpu.warnings, *server.warnings, *log_warnings(run)])
     how = {"percentile_method": PERCENTILE_METHOD, "merged_by_version": raybench.__version__}
     write_json(run.path / MERGE_JSON, {**how, "warnings": warnings})
     return warnings
+
+
+@dataclass
+class _Found:
+    """What reading the attempts leaves for the other files. By point: goodputs, artifacts."""
+
+    health: list[pa.Table] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    goodputs: dict[str, Goodput] = field(default_factory=dict)
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def _write_requests(
+    run: RunDirectory,
+    rows: dict[str, Row],
+    series: Sequence[GpuSeries],
+    history: History,
+    searches: Mapping[str, Search],
+) -> _Found:
+    """requests.parquet, attempt by attempt; what the final ones measured goes into their points' rows."""
+    found = _Found()
+    logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
+    schema = pa.schema([*request_columns(run), *DERIVED.items()])
+    with (
+        replacing(run.requests_parquet) as path,
+        pq.ParquetWriter(path, schema, compression=COMPRESSION) as writer,
+    ):
+        for point_id in run.points():
+            for attempt in run.attempts(point_id):
+                plain = requests_of(run, point_id, attempt, history)
+                requests = _with_log(plain, logs, point_id, attempt, history)
+                health = worker_health_of(run, point_id, attempt, history)
+                found.health.append(health.table)
+                found.warnings += [*requests.warnings, *health.warnings]
+                final = history.point(point_id).final_attempt == attempt
+                writer.write_table(_as(_request_table(requests.table, series, final=final), schema))
+                if final:
+                    row = rows[point_id]
+                    row |= _measured(row, requests.table, series, history)
+                    row |= struck_if_damaged(row, requests.warnings)
+                    _note_final(found, row, requests.table, run, searches.get(str(row["workload"])))
+    return found
+
+
+def _note_final(found: _Found, row: Row, requests: pa.Table, run: RunDirectory, search: Search | None) -> None:
+    """What the final attempt of a prompt set or of a search for an SLO has to tell beside its row."""
+    point_id = str(row["point_id"])
+    if has_prompts(requests):
+        found.artifacts[point_id] = artifact_entry(row, requests, _arm_facts(run, str(row["arm"])))
+    if search is not None and search.slo is not None and row["verdict"] == "accepted":
+        found.goodputs[point_id] = goodput(requests, request_limits(search))
 
 
 def _request_log(run: RunDirectory, arm: str) -> list[LoggedRequest]:
@@ -145,7 +169,7 @@ def _with_log(
     load = None
     if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
         load = tried.load_started_unix_ns, tried.load_ended_unix_ns
-    table, problem = join_log(requests.table, logs.get(point_id.partition("/")[0], []), load)
+    table, problem = join_log(requests.table, logs.get(id_parts(point_id)[0], []), load)
     said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
     return Gathered(table, (*requests.warnings, *said))
 
@@ -180,7 +204,7 @@ def _search_entries(
     ]
 
 
-def request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:
+def _request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:
     """The records of one attempt with the columns `DERIVED`."""
     derived: dict[str, Any] = {name: metric(requests) for name, metric in REQUEST_METRICS.items()}
     derived |= _request_vram(requests, series)
@@ -202,7 +226,7 @@ def _request_vram(requests: pa.Table, series: Sequence[GpuSeries]) -> dict[str, 
     }
 
 
-def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
+def _measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
     """What the records and samples of its final attempt add to a point's row."""
     attempt = history.point(facts["point_id"]).final
     row = point_metrics(requests, facts["concurrency"])
@@ -211,7 +235,7 @@ def measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuS
     return row | point_vram(series, facts["arm"], attempt, history)
 
 
-def name_points(samples: pa.Table, history: History) -> pa.Table:
+def _name_points(samples: pa.Table, history: History) -> pa.Table:
     """Samples with the point and attempt under whose load they were taken; null between loads."""
     loads = history.load_times()
     at = samples["aligned_unix_ns"]
@@ -234,8 +258,3 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def _write_table(path: Path, table: pa.Table) -> None:
-    with replacing(path) as beside:
-        pq.write_table(table, beside, compression=COMPRESSION)

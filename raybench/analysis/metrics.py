@@ -14,17 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.analysis.stats import mean
+from raybench.analysis.stats import Floats, Stamps, mean
 
 #: A send of an open loop that is later than this, in ms, did not keep its schedule.
 LATE_SEND_MS = 20.0
-
-Floats = npt.NDArray[np.float64]
-Stamps = npt.NDArray[np.int64]
 
 
 # -- which rows ------------------------------------------------------------------------------------
@@ -103,8 +99,8 @@ def send_delay_ms(requests: pa.Table) -> pa.ChunkedArray:
     return _elapsed_ms(requests, "scheduled_ns", "sent_ns")
 
 
-#: The derived columns of requests.parquet; each is also summarised over the requests of a point.
-REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
+#: What the client measured of one request, by column.
+LATENCIES: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "ttft_ms": ttft_ms,
     "ttft_scheduled_ms": ttft_scheduled_ms,
     "tpot_ms": tpot_ms,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from raybench.analysis import engine_timings, metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.intervals import Interval, percentile_interval, rate_interval
-from raybench.analysis.metrics import Stamps
-from raybench.analysis.stats import SUMMARY_PARTS, nearest_rank, summarise
+from raybench.analysis.stats import SUMMARY_PARTS, Stamps, nearest_rank, summarise
 
 Row = dict[str, object]
 
@@ -31,9 +30,21 @@ def interval_columns(metric: str) -> tuple[str, str]:
     return f"{metric}_low", f"{metric}_high"
 
 
+def interval_row(metric: str, interval: Interval | None) -> Row:
+    """A metric's interval in its columns; null where it has none."""
+    low, high = interval_columns(metric)
+    return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
+
+
+def interval_of(point: Mapping[str, Any], metric: str) -> Interval | None:
+    """A metric's interval out of its columns; None where a row has none."""
+    low, high = (point.get(name) for name in interval_columns(metric))
+    return None if low is None or high is None else Interval(low, high)
+
+
 #: The derived columns of requests.parquet; each is also summarised over the requests of a point.
 REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
-    **metrics.REQUEST_METRICS,
+    **metrics.LATENCIES,
     "engine_prefill_tokens_per_s": engine_timings.engine_prefill_tokens_per_s,
     "engine_decode_tokens_per_s": engine_timings.engine_decode_tokens_per_s,
     "decode_tokens_per_s": engine_timings.decode_tokens_per_s,
@@ -106,7 +117,7 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
         "requests_ok": metrics.requests_ok(load),
         "requests_failed": load.num_rows - metrics.requests_ok(load),
         "failure_share": metrics.failure_share(load),
-        "errors_by_class": json.dumps(metrics.errors_by_class(load)),
+        "errors_by_class": metrics.errors_by_class(load),
         "wall_s": metrics.wall_s(load),
         "requests_per_s": metrics.requests_per_s(load),
         "offered_rate_per_s": metrics.offered_rate_per_s(load),
@@ -128,15 +139,10 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     for name, metric in REQUEST_METRICS.items():
         row |= summarise(metrics.sample(metric(load))).columns(name)
     for name, percent in INTERVALS:
-        interval = percentile_interval(metrics.sample(metrics.REQUEST_METRICS[name](load)), percent)
-        row |= _ends(f"{name}_p{percent}", interval)
+        interval = percentile_interval(metrics.sample(metrics.LATENCIES[name](load)), percent)
+        row |= interval_row(f"{name}_p{percent}", interval)
     row |= summarise(metrics.chunk_gap_ms(load)).columns("chunk_gap_ms")
     return row | _in_flight_columns(load, concurrency)
-
-
-def _ends(metric: str, interval: Interval | None) -> Row:
-    low, high = interval_columns(metric)
-    return {low: None, high: None} if interval is None else {low: interval.low, high: interval.high}
 
 
 def _engine_columns(load: pa.Table) -> Row:
@@ -154,20 +160,16 @@ def _engine_columns(load: pa.Table) -> Row:
     }
 
 
-def _flights(load: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _flights(load: pa.Table) -> tuple[Stamps, Stamps]:
     """Send and end stamps of all requests that were sent, in one order."""
     sent, end = metrics.on_time_line(load, "sent"), metrics.on_time_line(load, "end")
     known = pc.and_(pc.is_valid(sent), pc.is_valid(end))
     return sent.filter(known).to_numpy(), end.filter(known).to_numpy()
 
 
-def requests_in_flight(load: pa.Table) -> InFlight:
-    """In flight over time, of all requests that were sent."""
-    return in_flight(*_flights(load))
-
-
 def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
-    flow = requests_in_flight(load)
+    flights = _flights(load)
+    flow = in_flight(*flights)
     row: Row = dict.fromkeys(
         name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_", "handover_"))
     )
@@ -175,7 +177,7 @@ def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
     row["in_flight_peak"] = flow.peak
     if concurrency is None or not flow.at_ns.size:
         return row
-    row |= summarise(handover_gaps_ms(*_flights(load), concurrency)).columns("handover_gap_ms")
+    row |= summarise(handover_gaps_ms(*flights, concurrency)).columns("handover_gap_ms")
     whole = Window(int(flow.at_ns[0]), int(flow.at_ns[-1]))
     row["in_flight_share"] = flow.share_at(concurrency, whole)
     row["in_flight_share_unsent"] = _share_while_unsent(load, flow, concurrency)
@@ -213,7 +215,7 @@ def _steady_columns(load: pa.Table, steady: Window, whole: Window) -> Row:
         "steady_requests": metrics.requests_ok(ended),
         "input_tokens_per_s_steady": metrics.rate_per_s(metrics.input_tokens(prefilled), seconds),
         "output_tokens_per_s_steady": metrics.rate_per_s(came, seconds),
-        **_ends("output_tokens_per_s_steady", rate),
+        **interval_row("output_tokens_per_s_steady", rate),
         "ttft_ms_p95_steady": nearest_rank(metrics.sample(metrics.ttft_ms(ended)), 95),
         "tpot_ms_p95_steady": nearest_rank(metrics.sample(metrics.tpot_ms(ended)), 95),
     }

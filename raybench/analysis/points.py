@@ -1,7 +1,8 @@
-"""The rows of points.parquet: one a planned point, whatever became of it. Pure.
+"""The rows of points.parquet: one a planned point, whatever became of it. Pure, but for that file.
 
 A row joins the plan (who the point is), the journal (attempts, verdict, findings), the request
-records of its final attempt (metrics) and the GPU samples of that attempt's load.
+records of its final attempt (metrics) and the GPU samples of that attempt's load. In memory a row holds lists and
+mappings as they are; in the file they are JSON.
 """
 
 from __future__ import annotations
@@ -9,16 +10,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from raybench.analysis.alignment import uncertainty_ns
 from raybench.analysis.history import Attempt, History, PointHistory
 from raybench.analysis.point_metrics import POINT_METRICS, Row
-from raybench.analysis.vram import GpuSeries, Stamps, over_all_gpus, whole_bytes
+from raybench.analysis.stats import Stamps
+from raybench.analysis.vram import GpuSeries, over_all_gpus, whole_bytes
+from raybench.errors import RunDirectoryError
+from raybench.records.rundir import RunDirectory, replacing
 from raybench.scenario.levels import Level
+
+#: Of every Parquet file of a run.
+COMPRESSION = "zstd"
+
+#: A row of points.parquet, as `read_points` gives it.
+Point = Mapping[str, Any]
 
 #: Names and types of what comes from the plan and the journal.
 POINT_FACTS: dict[str, pa.DataType] = {
@@ -57,6 +69,16 @@ POINT_VRAM: dict[str, pa.DataType] = {
     "gpus": pa.string(),
 }
 
+#: Columns that hold JSON, each with what stands for "nothing" in a row.
+JSON_COLUMNS: dict[str, Any] = {
+    "findings": [],
+    "attempt_history": [],
+    "windows": {},
+    "hit_rates": {},
+    "errors_by_class": {},
+    "gpus": [],
+}
+
 #: Verdict of a point, and provenance of a run, that `raybench import` took from somebody's table: raybench
 #: has not measured it and does not vouch for it.
 IMPORTED = "imported"
@@ -67,9 +89,14 @@ WITH_NUMBERS = frozenset({"accepted", IMPORTED})
 POINTS = pa.schema([*POINT_FACTS.items(), *POINT_METRICS.items(), *POINT_VRAM.items()])
 
 
-def has_numbers(point: Mapping[str, Any]) -> bool:
+def has_numbers(point: Point) -> bool:
     """Whether a point's numbers count; those of any other point are in no table's summary or comparison."""
     return point["verdict"] in WITH_NUMBERS
+
+
+def is_boundary(point: Point) -> bool:
+    """One output token: the row proves capacity and prefill, and says nothing of decoding."""
+    return bool(point.get("output_tokens") == 1)
 
 
 def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
@@ -82,8 +109,14 @@ def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[s
 
 def only_named(point_id: str) -> dict[str, Any]:
     """What a point's id alone tells of it."""
-    arm, workload, level = point_id.split("/")
+    arm, workload, level = id_parts(point_id)
     return {"point_id": point_id, "arm": arm, "workload": workload, **asdict(Level.of_name(level))}
+
+
+def id_parts(point_id: str) -> tuple[str, str, str]:
+    """(arm, workload, name of the level) of `arm/workload/c64`, as `scenario.plan.point_id` puts them together."""
+    arm, workload, level = point_id.split("/")
+    return arm, workload, level
 
 
 def point_facts(planned: Mapping[str, Any], history: History) -> Row:
@@ -106,12 +139,12 @@ def point_facts(planned: Mapping[str, Any], history: History) -> Row:
         "queueing": planned.get("queueing"),
         "verdict": point.verdict,
         "reasons": _reasons(point),
-        "findings": json.dumps([dict(finding) for finding in final.findings]),
+        "findings": list(final.findings),
         "attempts": len(point.attempts),
         "final_attempt": point.final_attempt,
-        "attempt_history": json.dumps([asdict(tried) for _, tried in sorted(point.attempts.items())]),
-        "windows": json.dumps(dict(final.windows)),
-        "hit_rates": json.dumps(dict(final.hit_rates)),
+        "attempt_history": [asdict(tried) for _, tried in sorted(point.attempts.items())],
+        "windows": dict(final.windows),
+        "hit_rates": dict(final.hit_rates),
         "started_unix_ns": final.started_unix_ns,
         "load_started_unix_ns": final.load_started_unix_ns,
         "load_ended_unix_ns": final.load_ended_unix_ns,
@@ -160,14 +193,20 @@ def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, h
         "gpu_memory_mean_bytes": whole_bytes(usage.mean)[0].as_py(),
         "gpu_headroom_min_bytes": whole_bytes(usage.headroom_min)[0].as_py(),
         "gpu_data": "none" if not has_data else "complete" if covered else "incomplete",
-        "gpus": json.dumps(gpus),
+        "gpus": gpus,
     }
 
 
 def _first_load(arm: str, ready_unix_ns: int, history: History) -> int:
     """When the first load of an arm after it was ready began; the arm stood idle until then."""
-    loads = (start for start, _, point_id, _ in history.load_times() if point_id.startswith(f"{arm}/"))
+    loads = (start for start, _, point_id, _ in history.load_times() if id_parts(point_id)[0] == arm)
     return min(start for start in loads if start >= ready_unix_ns)
+
+
+def free_idle_bytes(point: Point) -> int | None:
+    """The least memory that any GPU of a point had free before its arm's first load; None where nobody saw."""
+    known = [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]]
+    return min((gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known), default=None)
 
 
 def _spans(span: tuple[int, int]) -> tuple[Stamps, Stamps]:
@@ -191,6 +230,37 @@ def _gpu(gpu: GpuSeries, span: tuple[int, int], idle_span: tuple[int, int] | Non
     }
 
 
-def points_table(rows: Iterable[Mapping[str, object]]) -> pa.Table:
-    """The rows as a table of the fixed schema; columns that a row lacks are null."""
-    return pa.Table.from_pylist([{name: row.get(name) for name in POINTS.names} for row in rows], schema=POINTS)
+def write_points(run: RunDirectory, rows: Iterable[Mapping[str, object]]) -> None:
+    """points.parquet in its fixed schema; columns that a row lacks are null."""
+    cells = [{name: _cell(row, name) for name in POINTS.names} for row in rows]
+    write_table(run.points_parquet, pa.Table.from_pylist(cells, schema=POINTS))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """A Parquet file of a run, atomically."""
+    with replacing(path) as beside:
+        pq.write_table(table, beside, compression=COMPRESSION)
+
+
+def _cell(row: Mapping[str, object], name: str) -> object:
+    value = row.get(name)
+    return json.dumps(value) if name in JSON_COLUMNS and value is not None else value
+
+
+def read_points(run: RunDirectory) -> list[dict[str, Any]]:
+    """The rows of a run in the order of its plan. Raises RunDirectoryError when it was not merged."""
+    table = pq.read_table(merged_table(run, run.points_parquet), memory_map=False)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return [row | {name: _told(row, name) for name in JSON_COLUMNS} for row in rows]
+
+
+def _told(row: Mapping[str, Any], name: str) -> Any:
+    return JSON_COLUMNS[name] if row.get(name) is None else json.loads(row[name])
+
+
+def merged_table(run: RunDirectory, table: Path) -> Path:
+    """One of the tables that the merge makes. Raises RunDirectoryError, with the way out, where it did not."""
+    run.require()
+    if not table.is_file():
+        raise RunDirectoryError(f"{run.path}: has no {table.name}; make it with: raybench merge {run.path}")
+    return table

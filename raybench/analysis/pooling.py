@@ -8,15 +8,15 @@ also say how much the same thing differs from itself: that, and not a guess, is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, value_of
+from raybench.analysis.difference import DIRECTIONS, NOISE_FLOOR_PERCENT, leader, value_of
 from raybench.analysis.intervals import REPEATS_MIN, Interval, mean_interval
-from raybench.analysis.point_metrics import POINT_METRICS, interval_columns
-from raybench.analysis.points import has_numbers
+from raybench.analysis.point_metrics import POINT_METRICS, interval_of, interval_row
+from raybench.analysis.points import Point, has_numbers
 
 
 @dataclass(frozen=True)
@@ -34,29 +34,24 @@ class Pooled:
     spread_percent: float | None
 
 
-def pool(points: Sequence[Mapping[str, Any]], metric: str) -> Pooled:
+def pool(points: Sequence[Point], metric: str) -> Pooled:
     """One metric of the repeats of a point (rows of points.parquet)."""
     told = [(point, value) for point in points if (value := value_of(point, metric)) is not None]
     known = tuple(value for _, value in told)
     if not known:
         return Pooled((), None, None, None)
     if len(known) == 1:
-        return Pooled(known, known[0], _own_interval(told[0][0], metric), None)
+        return Pooled(known, known[0], interval_of(told[0][0], metric), None)
     size = fmean(abs(value) for value in known)
     spread = (max(known) - min(known)) / size * 100 if size else 0.0
     return Pooled(known, fmean(known), mean_interval(known), spread)
-
-
-def _own_interval(point: Mapping[str, Any], metric: str) -> Interval | None:
-    low, high = (point.get(name) for name in interval_columns(metric))
-    return None if low is None or high is None else Interval(low, high)
 
 
 #: What is added up over the repeats, beside the numbers of samples; all other values are means of the runs' own.
 _TOTALS = ("requests_planned", "requests", "requests_ok", "requests_failed", "preemptions", "attempts")
 
 
-def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pooled_point(repeats: Sequence[Point]) -> dict[str, Any]:
     """One row of the repeats of a point (rows of points.parquet, JSON decoded), of which some may not be valid.
 
     Columns that can be judged are means of the valid runs' own values, with their 95 % interval where there is
@@ -68,11 +63,7 @@ def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     pooled = {metric: pool(valid, metric) for metric in DIRECTIONS}
     row = {name: None if name in POINT_METRICS else value for name, value in first.items()}
     for metric, one in pooled.items():
-        low, high = interval_columns(metric)
-        row[metric] = one.value
-        row |= (
-            {low: None, high: None} if one.interval is None else {low: one.interval.low, high: one.interval.high}
-        )
+        row |= {metric: one.value, **interval_row(metric, one.interval)}
     samples = [name for name in POINT_METRICS if name.endswith("_n")]
     return row | {
         **{name: _over(sum, valid, name) for name in (*_TOTALS, *samples)},
@@ -86,31 +77,35 @@ def pooled_point(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _over(fold: Callable[[list[Any]], Any], points: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _over(fold: Callable[[list[Any]], Any], points: Sequence[Point], name: str) -> Any:
     """Of the values that are known; None without any."""
     known = [point[name] for point in points if point.get(name) is not None]
     return fold(known) if known else None
 
 
-def floor_between(
-    a: Mapping[str, Any], b: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
-) -> float:
+def floor_between(a: Point, b: Point, metric: str) -> float:
     """The floor between two rows, each of one run or pooled. Infinite where the intervals overlap: then nothing is
     clear. Two single runs have the default."""
     if "pooled" not in a and "pooled" not in b:
-        return default_percent
+        return NOISE_FLOOR_PERCENT
     sides = _side(a, metric), _side(b, metric)
-    return math.inf if overlap(*sides) else noise_floor_percent(*sides, default_percent)
+    return math.inf if overlap(*sides) else noise_floor_percent(*sides)
 
 
-def own_noise_percent(
-    point: Mapping[str, Any], metric: str, default_percent: float = NOISE_FLOOR_PERCENT
-) -> float:
+def lead_between(a: Point, b: Point, metric: str) -> int:
+    """-1 where row A is clearly ahead of row B, +1 where B is; 0 where neither is, or a value is not known."""
+    value_a, value_b = value_of(a, metric), value_of(b, metric)
+    if value_a is None or value_b is None:
+        return 0
+    return leader(metric, value_a, value_b, floor_between(a, b, metric))
+
+
+def own_noise_percent(point: Point, metric: str) -> float:
     """The noise of a row, pooled or not."""
-    return _noise_percent(_side(point, metric), default_percent)
+    return _noise_percent(_side(point, metric), NOISE_FLOOR_PERCENT)
 
 
-def _side(point: Mapping[str, Any], metric: str) -> Pooled:
+def _side(point: Point, metric: str) -> Pooled:
     told: Pooled = point["pooled"][metric] if "pooled" in point else pool([point], metric)
     return told
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from raybench.analysis.goodput import Goodput
+from raybench.analysis.points import id_parts
 from raybench.scenario.levels import Level
 from raybench.scenario.search import (
     Judged,
@@ -72,7 +73,7 @@ def _told(story: SearchStory, line: Line) -> SearchStory:
 
 def level_of(point_id: str) -> float:
     """The number at the end of a point's id."""
-    return Level.of_name(point_id.rpartition("/")[2]).value
+    return Level.of_name(id_parts(point_id)[2]).value
 
 
 Values = Callable[[str], Mapping[str, Any]]

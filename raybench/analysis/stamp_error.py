@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from raybench.analysis.stats import nearest_rank
+from raybench.analysis.stats import Stamps, nearest_rank
 
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
-
-Stamps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Statistics of a sample: the one percentile that every table and file of raybench uses.
+"""Statistics of a sample: the one percentile that every table and file of raybench uses, and what samples are.
 
 Pure functions; they run wherever records are read.
 """
@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Values = Sequence[float] | npt.NDArray[np.float64] | npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Stamps = npt.NDArray[np.int64]
+Values = Sequence[float] | Floats | Stamps
 
 #: Named in every report beside the percentiles.
 PERCENTILE_METHOD = "nearest rank"

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Stamps = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from raybench.analysis.stats import Floats, Stamps
 
 #: A sample speaks for at most this many sampling intervals after it was taken.
 FRESH_INTERVALS = 3

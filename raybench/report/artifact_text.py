@@ -11,7 +11,6 @@ class ArtifactText:
 
     gate: str
     gate_columns: tuple[str, ...]
-    gate_passed: str
     gate_failed: str
     heading: str
     note: str
@@ -43,7 +42,6 @@ class ArtifactText:
 ENGLISH_ARTIFACTS = ArtifactText(
     gate="Quality gate",
     gate_columns=("Arm", "Result", "Needed", "Not passed"),
-    gate_passed="{summary}",
     gate_failed="{summary}: below what was asked, the numbers are marked",
     heading="Comparison of artifacts",
     note="Arms that were sent the same prompts. Rates are the engines' own: decode tok/s = (completion - 1) /"
@@ -121,7 +119,6 @@ ENGLISH_ARTIFACTS = ArtifactText(
 CHINESE_ARTIFACTS = ArtifactText(
     gate="质量门",
     gate_columns=("方案", "结果", "要求", "未通过"),
-    gate_passed="{summary}",
     gate_failed="{summary}：低于要求，各项数字均已标注",
     heading="Artifact 对比",
     note="各方案发送相同的 prompt。速率取自引擎自身：decode tok/s = (completion - 1) / decode 秒，"

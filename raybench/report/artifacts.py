@@ -1,73 +1,68 @@
-"""Artifact comparisons and quality gates as titled tables. Pure: entries of artifacts.json in, cells out."""
+"""Artifact comparisons and quality gates as tables with headings. Pure: artifacts.json in, blocks out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from raybench.analysis.engine_timings import EARLY_MS
+from raybench.analysis.artifacts import together
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, is_clear
+from raybench.analysis.engine_timings import AGREE_MS, AGREE_SHARE, EARLY_MS, client_agrees
+from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.artifact_text import ArtifactText
-from raybench.report.document import Row, Table
+from raybench.report.document import Block, Heading, Paragraph, Row, Table, noted
 
 Entry = Mapping[str, Any]
-
-#: A lead below this is no clear difference of single sendings (the second seed's own bound).
-CLEAR_PERCENT = 3.0
-#: Client and engine agree within the larger of these two, and where the client is not faster than EARLY_MS.
-AGREE_MS, AGREE_SHARE = 50.0, 0.05
-_MIB = 1024 * 1024
-
-
-@dataclass(frozen=True)
-class Titled:
-    """A table with its heading and the note under that."""
-
-    title: str
-    note: str
-    table: Table
 
 
 def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
     """One row an arm: `7/7`, or `6/7: tool-call failed` and why."""
     rows = []
     for arm, gate in gates.items():
-        word = text.gate_passed if gate["ok"] else text.gate_failed
+        result = gate["summary"] if gate["ok"] else text.gate_failed.format(summary=gate["summary"])
         why = [f"{check['name']}: {check['detail']}" for check in gate["checks"] if not check["passed"]]
-        cells = (arm, word.format(summary=gate["summary"]), str(gate["needed"]), "; ".join(why) or numbers.UNKNOWN)
+        cells = (arm, result, str(gate["needed"]), "; ".join(why) or numbers.UNKNOWN)
         rows.append(Row(cells) if gate["ok"] else Row(cells, tone="bad", strong=frozenset({1})))
     return Table(text.gate_columns, rows)
 
 
-def comparisons(entries: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Iterator[Titled]:
+def comparisons(
+    entries: Sequence[Entry], free_bytes: Mapping[str, int | None], text: ArtifactText
+) -> Iterator[Block]:
     """The second seed's tables, by prompt set and concurrency. free_bytes: by name of the point."""
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
-        if entry["verdict"] == "accepted":
+        if has_numbers(entry):
             groups.setdefault((entry["workload"], entry["concurrency"]), []).append(entry)
+    if groups:
+        yield Paragraph(text.note)
     for (workload, concurrency), group in groups.items():
         where = f"{workload}, C={concurrency}"
-        yield Titled(f"{text.overview}: {where}", "", _overview(group, text))
-        yield Titled(
+        yield from _titled(f"{text.overview}: {where}", "", _overview(group, text))
+        yield from _titled(
             f"{text.by_prompt}: {where}",
-            text.by_prompt_note.format(percent=CLEAR_PERCENT),
+            text.by_prompt_note.format(percent=NOISE_FLOOR_PERCENT),
             _by_prompt(group, text),
         )
         longest = _longest_prompt(group)
         if longest is not None:
             title = text.prefill.format(prompt=longest)
-            yield Titled(f"{title}: {where}", text.prefill_note, _prefill(group, longest, text))
-        yield Titled(f"{text.memory}: {where}", "", _memory(group, free_bytes, text))
+            yield from _titled(f"{title}: {where}", text.prefill_note, _prefill(group, longest, text))
+        yield from _titled(f"{text.memory}: {where}", "", _memory(group, free_bytes, text))
         yield from _same_context(group, where, text)
         agreement = text.sides_note.format(share=AGREE_SHARE, ms=AGREE_MS, early_ms=EARLY_MS)
-        yield Titled(f"{text.sides}: {where}", agreement, _sides(group, text))
+        yield from _titled(f"{text.sides}: {where}", agreement, _sides(group, text))
+
+
+def _titled(title: str, note: str, table: Table) -> tuple[Block, ...]:
+    return (Heading(title), *noted(note, table))
 
 
 def _overview(group: Sequence[Entry], text: ArtifactText) -> Table:
     rows = [Row((entry["arm"], *_overview_cells(entry, _of_gate(entry)))) for entry in group]
     if len(group) > 1:
-        rows.append(Row((text.total, *_overview_cells(_summed(group), numbers.UNKNOWN))))
+        rows.append(Row((text.total, *_overview_cells(together(group), numbers.UNKNOWN))))
     return Table(text.overview_columns, rows, right=frozenset(range(1, 12)))
 
 
@@ -81,7 +76,7 @@ def _overview_cells(entry: Entry, gate: str) -> tuple[str, ...]:
         numbers.fixed(entry["process_s"], 1),
         _marked(entry["decode_tokens_per_s"], entry),
         _marked(entry["request_tokens_per_s"], entry),
-        _percent(entry["acceptance_rate"]),
+        numbers.percent(entry["acceptance_rate"], decimals=1),
         numbers.fixed(entry["tokens_per_round"], 2),
         f"{entry['truncated']}/{entry['empty']}",
         gate,
@@ -90,29 +85,6 @@ def _overview_cells(entry: Entry, gate: str) -> tuple[str, ...]:
 
 def _of_gate(entry: Entry) -> str:
     return numbers.UNKNOWN if entry["gate"] is None else str(entry["gate"])
-
-
-def _summed(group: Sequence[Entry]) -> Entry:
-    """All arms together: sums, and rates from sums."""
-    names = (
-        "input_tokens",
-        "output_tokens",
-        "load_s",
-        "request_s",
-        "process_s",
-        "decode_s",
-        "truncated",
-        "empty",
-        "requests_ok",
-    )
-    total: dict[str, Any] = {}
-    for name in names:
-        values = [entry[name] for entry in group]
-        total[name] = None if None in values else sum(values)
-    made = None if total["output_tokens"] is None else total["output_tokens"] - total["requests_ok"]
-    total["decode_tokens_per_s"] = _over(made, total["decode_s"])
-    total["request_tokens_per_s"] = _over(total["output_tokens"], total["request_s"])
-    return {**total, "acceptance_rate": None, "tokens_per_round": None}
 
 
 def _by_prompt(group: Sequence[Entry], text: ArtifactText) -> Table:
@@ -130,10 +102,11 @@ def _fastest(rates: Mapping[str, float | None], text: ArtifactText) -> str:
     known = sorted(((rate, arm) for arm, rate in rates.items() if rate is not None), reverse=True)
     if len(known) < 2 or not known[1][0]:
         return numbers.UNKNOWN
-    lead = 100 * (known[0][0] / known[1][0] - 1)
-    if lead < CLEAR_PERCENT:
-        return text.no_clear_difference.format(arm=known[0][1], lead=f"+{lead:.1f} %")
-    return f"{known[0][1]} (+{lead:.1f} %)"
+    (most, arm), (second, _), *_ = known
+    lead = numbers.change(100 * (most / second - 1), decimals=1)
+    if not is_clear(most, second, NOISE_FLOOR_PERCENT):
+        return text.no_clear_difference.format(arm=arm, lead=lead)
+    return f"{arm} ({lead})"
 
 
 def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
@@ -156,7 +129,7 @@ def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
     return Table((text.metric, *arms), rows, right=frozenset(range(1, len(arms) + 1)))
 
 
-def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: ArtifactText) -> Table:
+def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int | None], text: ArtifactText) -> Table:
     rows = []
     for entry in group:
         empty = [prompt["prompt"] for prompt in entry["prompts"] if prompt["empty"]]
@@ -164,8 +137,8 @@ def _memory(group: Sequence[Entry], free_bytes: Mapping[str, int], text: Artifac
         cells = (
             entry["arm"],
             numbers.count(entry["context_tokens"]),
-            numbers.UNKNOWN if free is None else f"{free / _MIB:,.0f} MiB",
-            numbers.UNKNOWN if entry["slack_mib"] is None else f"{entry['slack_mib']:,.1f} MiB",
+            numbers.UNKNOWN if free is None else f"{free / numbers.MIB:,.0f} MiB",
+            numbers.mib(entry["slack_mib"]),
             f"{entry['truncated']}/{entry['requests_ok']}",
             f"{entry['empty']} ({', '.join(empty)})" if empty else str(entry["empty"]),
             _used(entry),
@@ -184,10 +157,10 @@ def _used(entry: Entry) -> str:
     if not known:
         return numbers.UNKNOWN
     share = _over(max(known), entry["context_tokens"])
-    return f"{max(known):,}" + ("" if share is None else f" ({share:.1%})")
+    return f"{max(known):,}" + ("" if share is None else f" ({numbers.percent(share, decimals=1)})")
 
 
-def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Titled]:
+def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Iterator[Block]:
     """Arms whose context is the same: prompt by prompt and as a whole against the first of them."""
     contexts: dict[int, list[Entry]] = {}
     for entry in group:
@@ -197,7 +170,7 @@ def _same_context(group: Sequence[Entry], where: str, text: ArtifactText) -> Ite
         if len(same) < 2:
             continue
         title = f"{text.same_context.format(context=f'{context:,}')}: {where}"
-        yield Titled(title, text.same_context_note.format(base=same[0]["arm"]), _against_first(same, text))
+        yield from _titled(title, text.same_context_note.format(base=same[0]["arm"]), _against_first(same, text))
 
 
 def _against_first(same: Sequence[Entry], text: ArtifactText) -> Table:
@@ -232,7 +205,9 @@ def _relative_cells(values: Sequence[float | None], decimals: int) -> Iterator[s
     yield numbers.fixed(base, decimals)
     for value in values[1:]:
         yield numbers.fixed(value, decimals)
-        yield numbers.UNKNOWN if value is None or not base else f"{100 * (value / base - 1):+.1f} %"
+        yield (
+            numbers.UNKNOWN if value is None or not base else numbers.change(100 * (value / base - 1), decimals=1)
+        )
 
 
 def _sides(group: Sequence[Entry], text: ArtifactText) -> Table:
@@ -262,8 +237,7 @@ def _over_engine(told: Entry) -> str:
     if over_ms is None:
         return numbers.UNKNOWN
     e2e_s = _over(told["client_e2e_s"], told["requests_ok"]) or 0.0
-    agree = -EARLY_MS <= over_ms <= max(AGREE_MS, AGREE_SHARE * e2e_s * 1000)
-    return numbers.fixed(over_ms, 1) + ("" if agree else " ≠")
+    return numbers.fixed(over_ms, 1) + ("" if client_agrees(over_ms, e2e_s * 1000) else " ≠")
 
 
 def _prompt_names(group: Sequence[Entry]) -> list[str]:
@@ -287,10 +261,6 @@ def _marked(rate: float | None, told: Entry) -> str:
     """A rate, marked where it comes from answers that were cut off."""
     text = numbers.fixed(rate, 2)
     return f"{text} ‡" if rate is not None and told["truncated"] else text
-
-
-def _percent(share: float | None) -> str:
-    return numbers.UNKNOWN if share is None else f"{share:.1%}"
 
 
 def _add(first: int | None, second: int | None) -> int | None:

@@ -10,12 +10,11 @@ from raybench.analysis.baseline import Beside, beside
 from raybench.analysis.conditions import Condition, differing, flat
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.report import numbers
+from raybench.report.compare import condition_blocks
 from raybench.report.compare_source import ArmOfRun, read_side
-from raybench.report.compare_text import condition_blocks
 from raybench.report.document import Heading, Paragraph, Row, Table, Told
-from raybench.report.imported import declared_facts
 from raybench.report.metric_words import label, shown
-from raybench.report.published import PublishedTable, read_published
+from raybench.report.published import PublishedTable, declared_facts, read_published
 
 ORDER_OF_MAGNITUDE = "order of magnitude only"
 

@@ -17,7 +17,8 @@ from raybench.analysis.points import has_numbers
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, safe_name
-from raybench.report.source import Point, arms_of, json_object, points_of_arms
+from raybench.report.points import Point
+from raybench.report.source import arms_of, json_object, points_of_arms
 
 #: Parts of a scenario that shape what is measured; where its processes ran does not.
 _SCENARIO_PARTS = ("guards", "load", "monitors")

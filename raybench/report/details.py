@@ -18,11 +18,9 @@ import pyarrow.parquet as pq
 
 from raybench.analysis.in_flight import in_flight
 from raybench.analysis.metrics import chunk_gap_ms
+from raybench.analysis.stats import Floats
 from raybench.records.rundir import RunDirectory
 from raybench.report.points import Point
-
-Floats = npt.NDArray[np.float64]
-Stamps = npt.NDArray[np.int64]
 
 #: So many requests of a point are drawn and listed; of more, every k-th by time of sending.
 REQUESTS_SHOWN = 256

@@ -105,5 +105,12 @@ class Section:
     blocks: tuple[Block, ...]
 
 
+def noted(note: str, table: Table) -> tuple[Paragraph | Table, ...]:
+    """A table below what has to be known of it; nothing where it has no rows."""
+    if not table.rows:
+        return ()
+    return (Paragraph(note), table) if note else (table,)
+
+
 def bullets(*lines: str) -> Bullets:
     return Bullets(tuple(map(Item, lines)))

@@ -1,12 +1,14 @@
-"""The tables of what was measured on: facts and settings of the arms, active limits, GPU memory. Pure."""
+"""The tables of what was measured on: facts and settings of the arms, their processes and what these are made of,
+active limits, GPU memory. Pure.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raybench.analysis.conditions import flat
+from raybench.analysis.conditions import VOLATILE, flat
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
 from raybench.report.document import Row, Table
@@ -59,14 +61,10 @@ def fact_table(source: Source, text: Text) -> Table:
         ]
     for label, values in labelled.items():
         rows += _fact_row(label, values, text)
-    named = {*text.engine_facts, *text.engine_settings, *_NOT_SHOWN}
+    named = {"raw", *text.engine_facts, *text.engine_settings, *VOLATILE}
     for name in dict.fromkeys(name for arm in arms for name in arm.facts if name not in named):
         rows += _fact_row(name.replace("_", " "), [arm.facts.get(name) for arm in arms], text)
     return Table((text.fact, *source.arms), rows)
-
-
-#: Facts that are no statement about how an arm serves.
-_NOT_SHOWN = ("raw", "instance", "provenance")
 
 
 def _fact_row(label: str, values: Sequence[object], text: Text) -> list[Row]:
@@ -104,14 +102,9 @@ def differing_table(source: Source, text: Text) -> Table:
     for name in names:
         values = [settings.get(name) for settings in told]
         leaf = name.rpartition(".")[2]
-        if len(set(values)) > 1 and leaf not in text.engine_settings and not _says_nothing_of_serving(name):
+        if len(set(values)) > 1 and leaf not in text.engine_settings:
             rows.append(Row((name, *(value or numbers.UNKNOWN for value in values))))
     return Table((text.setting, *source.arms), rows)
-
-
-def _says_nothing_of_serving(name: str) -> bool:
-    """The launch command is told in full; start-up times differ from start to start."""
-    return name.endswith("launch_command") or "startup_time" in name
 
 
 def launch_commands(source: Source) -> list[tuple[str, str]]:
@@ -148,6 +141,43 @@ def _devices(inventory: Mapping[str, Any], text: Text) -> str:
             kinds[kind] = kinds.get(kind, 0) + 1
         told += [f"{number} x {kind}" for kind, number in kinds.items()]
     return "; ".join(told)
+
+
+def process_table(source: Source, text: Text) -> Table:
+    """A row for each process that was started for an arm, in the order of their starts."""
+    words = text.deployments
+    rows = [
+        Row(_process(arm, one, words.reasons)) for arm, kept in source.by_arm.items() for one in kept.processes
+    ]
+    return Table(words.process_columns, rows, right=frozenset({1, 2}))
+
+
+def _process(arm: str, record: Mapping[str, Any], reasons: Mapping[str, str]) -> tuple[str, ...]:
+    reason = reasons.get(record["reason"], numbers.UNKNOWN)
+    code = "" if record["exit_code"] is None else f" ({record['exit_code']})"
+    evidence = "" if record["evidence"] is None else f": {record['evidence']}"
+    return (
+        arm,
+        numbers.seconds(record["load_s"]),
+        numbers.seconds(record["process_s"]),
+        f"{reason}{code}{evidence}",
+    )
+
+
+def made_of_table(source: Source, text: Text) -> Table:
+    """Artifacts by content, images, working copies and versions, arm by arm."""
+    rows = [Row((arm, *entry)) for arm, kept in source.by_arm.items() for entry in _entries(kept.inventory)]
+    return Table(text.deployments.ledger_columns, rows)
+
+
+def _entries(kept: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for artifact in kept.get("artifacts", []):
+        yield artifact["as_given"], f"{artifact['sha256']} ({artifact['size_bytes']:,} B)"
+    if kept.get("image") is not None:
+        yield "image", kept["image"]
+    if kept.get("git") is not None:
+        yield f"git {kept['git']['path']}", kept["git"]["head"] + (" + changes" if kept["git"]["changed"] else "")
+    yield from kept.get("versions", {}).items()
 
 
 def vram_table(source: Source, text: Text) -> Table:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from raybench.analysis.difference import value_of
-from raybench.analysis.insights import Growth, Insights, Lead, Trend, insights
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT, value_of
+from raybench.analysis.insights import Insights, Lead, Tie, Trend, insights
 from raybench.analysis.points import IMPORTED, has_numbers
 from raybench.report import numbers
 from raybench.report.document import Block, Bullets, Item, Paragraph, Row, Table
 from raybench.report.environment import simulation
-from raybench.report.metric_words import shown
+from raybench.report.metric_words import label, shown
 from raybench.report.points import Point, is_open_loop, level_name, workload_label
 from raybench.report.source import Source
 from raybench.report.text import Text
@@ -56,53 +56,155 @@ def summary(source: Source, text: Text) -> list[Block]:
         return [*blocks, Paragraph(text.nothing_valid)]
     # By name and shape, so that workloads of one name and two shapes are never compared.
     found = insights([point | {"workload": workload_label(point)} for point in source.points])
-    leaders = leader_table(source, found, text)
+    told = _Told(source, found, text)
+    if told.sequential:
+        blocks.append(Paragraph(text.sequential))
+    leaders = told.leaders()
     if leaders.rows:
         blocks.append(leaders)
     items = [
         Item(workload, tuple(lines))
         for workload, points in source.workloads.items()
-        if (lines := [*_workload(workload, found, text), *_open_peak(points, text)])
+        if (lines := [*told.workload(workload), *_open_peak(points, text)])
     ]
-    return [*blocks, Bullets((*items, *map(Item, _overall(source, found, text))))]
+    return [*blocks, Bullets((*items, *map(Item, told.overall())))]
 
 
-def leader_table(source: Source, found: Insights, text: Text) -> Table:
-    """Who is ahead where, at a glance: a line a workload, a column a metric. Empty with a single arm."""
-    rows = []
-    for workload in source.workloads:
-        throughput, *latencies = (_ahead(workload, metric, found, text) for metric in _TOLD)
-        throughput = throughput or _ahead(workload, "input_tokens_per_s", found, text)
-        if any((throughput, *latencies)):
-            rows.append(Row((workload, *(cell or numbers.UNKNOWN for cell in (throughput, *latencies)))))
-    return Table((text.ahead, text.throughput, *(text.metrics[metric] for metric in _TOLD[1:])), rows)
+@dataclass(frozen=True)
+class _Told:
+    """Insights in the words of one language."""
 
+    source: Source
+    found: Insights
+    text: Text
 
-def _ahead(workload: str, metric: str, found: Insights, text: Text) -> str:
-    """`TP2PP4 C=8/16, TP8 C=1, = C=32`."""
-    parts = [
-        f"{lead.arm} C={_levels([level.concurrency for level in lead.levels])}"
-        for lead in found.leads
-        if (lead.workload, lead.metric) == (workload, metric)
-    ]
-    parts += [f"≈ C={_levels(t.levels)}" for t in found.ties if (t.workload, t.metric) == (workload, metric)]
-    return text.separator.join(parts)
+    @property
+    def sequential(self) -> bool:
+        """Whether every point is of one request at a time: then no sentence names the level."""
+        return all(point["concurrency"] == 1 for point in self.source.points)
 
+    def leaders(self) -> Table:
+        """Who is ahead where, at a glance: a line a workload, a column a metric. Empty with a single arm."""
+        rows = []
+        for workload in self.source.workloads:
+            throughput, *latencies = (self._ahead(workload, metric) for metric in _TOLD)
+            throughput = throughput or self._ahead(workload, "input_tokens_per_s")
+            if any((throughput, *latencies)):
+                rows.append(Row((workload, *(cell or numbers.UNKNOWN for cell in (throughput, *latencies)))))
+        return Table((self.text.ahead, self.text.throughput, *map(label, _TOLD[1:])), rows)
 
-def _workload(workload: str, found: Insights, text: Text) -> Iterator[str]:
-    for peak in (peak for peak in found.peaks if peak.workload == workload):
-        yield text.peak.format(
-            metric=text.metrics[peak.metric],
-            value=numbers.rate(peak.value),
-            arm=peak.arm,
-            level=Level(concurrency=peak.concurrency).label,
+    def _ahead(self, workload: str, metric: str) -> str:
+        """`TP2PP4 C=8/16; TP8 C=1; ≈ C=32`; of several arms that are ahead together `A ≈ B C=8`."""
+        parts: list[tuple[str, Sequence[int]]] = [
+            *((lead.arm, [level.concurrency for level in lead.levels]) for lead in self._leads(workload, metric)),
+            *((self._together(tie), tie.levels) for tie in self._ties(workload, metric)),
+        ]
+        told = (who if self.sequential else f"{who} C={_joined(levels)}" for who, levels in parts)
+        return self.text.separator.join(told)
+
+    def _together(self, tie: Tie) -> str:
+        """Names where there are others, or where there is no level to tell of."""
+        return " ≈ ".join(tie.arms) if self.sequential or not tie.all_arms else "≈"
+
+    def _leads(self, workload: str, metric: str) -> list[Lead]:
+        return [lead for lead in self.found.leads if (lead.workload, lead.metric) == (workload, metric)]
+
+    def _ties(self, workload: str, metric: str) -> list[Tie]:
+        return [tie for tie in self.found.ties if (tie.workload, tie.metric) == (workload, metric)]
+
+    def workload(self, workload: str) -> Iterator[str]:
+        """The highest throughput, each metric, how throughput grows, and what only one arm could do."""
+        for peak in (peak for peak in self.found.peaks if peak.workload == workload):
+            yield self.text.peak.format(
+                metric=label(peak.metric),
+                value=numbers.rate(peak.value),
+                point=self._place(peak.arm, peak.concurrency),
+            )
+        yield from (self._metric(workload, metric) for metric in self._metrics_told(workload))
+        for trend in self.found.trends:
+            if trend.workload == workload and trend.metric == "output_tokens_per_s":
+                yield _growth(trend, self.text)
+        for reach in (reach for reach in self.found.reaches if reach.workload == workload):
+            yield self.text.reach.format(arm=reach.arm, others=", ".join(reach.others))
+
+    def _place(self, name: str, concurrency: int) -> str:
+        """`TP8, C=64`."""
+        level = Level(concurrency=concurrency).label
+        return name if self.sequential else self.text.place.format(name=name, level=level)
+
+    def _metrics_told(self, workload: str) -> list[str]:
+        told = [metric for metric in _TOLD if self._leads(workload, metric) or self._ties(workload, metric)]
+        if "output_tokens_per_s" in told:
+            return told
+        metric = "input_tokens_per_s"
+        return [*([metric] if self._leads(workload, metric) or self._ties(workload, metric) else []), *told]
+
+    def _metric(self, workload: str, metric: str) -> str:
+        """`Output TPS: A ahead at C=1 by 3.0x (49.6 against 16.7); B ahead at C=8/16, most at C=16 by ...`."""
+        parts = [self._lead(lead) for lead in self._leads(workload, metric)]
+        parts += [self._tie(tie) for tie in self._ties(workload, metric)]
+        parts += [
+            self.text.crossover.format(**asdict(crossed))
+            for crossed in self.found.crossovers
+            if (crossed.workload, crossed.metric) == (workload, metric)
+        ]
+        return f"{label(metric)}: {self.text.separator.join(parts)}"
+
+    def _at(self, levels: Sequence[int]) -> str:
+        return "" if self.sequential else self.text.at.format(levels=_joined(levels))
+
+    def _lead(self, lead: Lead) -> str:
+        most = lead.largest
+        by = ""
+        if most.advantage is not None:
+            form = self.text.lead_by if len(self.source.arms) < 3 else self.text.lead_by_next
+            by = form.format(
+                advantage=numbers.times(most.advantage),
+                ahead=shown(lead.metric, most.ahead),
+                behind=shown(lead.metric, most.behind),
+                other=most.other,
+            )
+        at = self._at([level.concurrency for level in lead.levels])
+        if len(lead.levels) == 1:
+            return self.text.lead_one.format(arm=lead.arm, at=at, by=by)
+        return self.text.lead_many.format(arm=lead.arm, at=at, most_at=most.concurrency, by=by)
+
+    def _tie(self, tie: Tie) -> str:
+        text = self.text
+        within = text.within_spread if tie.of_repeats else text.within_floor.format(floor=NOISE_FLOOR_PERCENT)
+        form = text.tie if tie.all_arms else text.tie_in_front
+        return form.format(within=within, at=self._at(tie.levels), arms=", ".join(tie.arms))
+
+    def overall(self) -> Iterator[str]:
+        """What is told of the whole: points that queue, the tightest GPUs, failures."""
+        text, found = self.text, self.found
+        names = {workload_label(point): point["workload"] for point in self.source.points}
+        if found.queueing:
+            points = [
+                text.queueing_point.format(
+                    workload=names[point.workload],
+                    arm=point.arm,
+                    concurrency=point.concurrency,
+                    waiting=numbers.count(point.waiting),
+                )
+                for point in found.queueing
+            ]
+            yield text.queueing_points.format(points=", ".join(points))
+        for gpu in found.tightest:
+            yield text.tightest.format(
+                arm=gpu.arm,
+                host=gpu.host,
+                gpu=gpu.gpu_uuid if gpu.gpu_index is None else gpu.gpu_index,
+                headroom=numbers.memory(gpu.headroom_min_bytes),
+                point=self._place(names[gpu.workload], gpu.concurrency),
+            )
+        valid = [point for point in self.source.points if has_numbers(point)]
+        told = [point["preemptions"] for point in valid if point["preemptions"] is not None]
+        yield text.steadiness.format(
+            requests=numbers.count(sum(point["requests"] or 0 for point in valid)),
+            failed=numbers.count(sum(point["requests_failed"] or 0 for point in valid)),
+            preemptions=numbers.count(sum(told)) if told else numbers.UNKNOWN,
         )
-    yield from (_metric(workload, metric, found, text) for metric in _metrics_told(workload, found))
-    for trend in found.trends:
-        if trend.workload == workload and trend.metric == "output_tokens_per_s":
-            yield _growth(trend, text)
-    for reach in (reach for reach in found.reaches if reach.workload == workload):
-        yield text.reach.format(arm=reach.arm, others=", ".join(reach.others))
 
 
 def _open_peak(points: Sequence[Point], text: Text) -> Iterator[str]:
@@ -111,61 +213,16 @@ def _open_peak(points: Sequence[Point], text: Text) -> Iterator[str]:
     known = [p for p in points if is_open_loop(p) and value_of(p, metric) is not None]
     if known:
         best = max(known, key=lambda point: point[metric])
-        yield text.peak.format(
-            metric=text.metrics[metric],
-            value=numbers.rate(best[metric]),
-            arm=best["arm"],
-            level=level_name(best),
-        )
+        point = text.place.format(name=best["arm"], level=level_name(best))
+        yield text.peak.format(metric=label(metric), value=numbers.rate(best[metric]), point=point)
 
 
-def _metrics_told(workload: str, found: Insights) -> list[str]:
-    compared = {lead.metric for lead in found.leads if lead.workload == workload}
-    compared |= {tie.metric for tie in found.ties if tie.workload == workload}
-    told = [metric for metric in _TOLD if metric in compared]
-    return told if "output_tokens_per_s" in told else [*sorted(compared & {"input_tokens_per_s"}), *told]
-
-
-def _metric(workload: str, metric: str, found: Insights, text: Text) -> str:
-    """`Output TPS: A ahead at C=1 by 3.0x (49.6 against 16.7); B ahead at C=8, 16, most at C=16 by ...`."""
-    same = [lead for lead in found.leads if (lead.workload, lead.metric) == (workload, metric)]
-    parts = [_lead(lead, text) for lead in same]
-    parts += [
-        text.tie_of_repeats.format(levels=_levels(tie.levels))
-        if tie.floor_percent is None
-        else text.tie.format(floor=tie.floor_percent, levels=_levels(tie.levels))
-        for tie in found.ties
-        if (tie.workload, tie.metric) == (workload, metric)
-    ]
-    parts += [
-        text.crossover.format(**asdict(crossed))
-        for crossed in found.crossovers
-        if (crossed.workload, crossed.metric) == (workload, metric)
-    ]
-    return f"{text.metrics[metric]}: {text.separator.join(parts)}"
-
-
-def _lead(lead: Lead, text: Text) -> str:
-    most = lead.largest
-    by = ""
-    if most.advantage is not None:
-        by = text.lead_by.format(
-            advantage=numbers.times(most.advantage),
-            ahead=shown(lead.metric, most.ahead),
-            behind=shown(lead.metric, most.behind),
-        )
-    form = text.lead_one if len(lead.levels) == 1 else text.lead_many
-    levels = _levels([level.concurrency for level in lead.levels])
-    return form.format(arm=lead.arm, levels=levels, at=most.concurrency, by=by)
-
-
-def _levels(levels: Sequence[int]) -> str:
+def _joined(levels: Sequence[int]) -> str:
     return "/".join(map(str, levels))
 
 
 def _growth(trend: Trend, text: Text) -> str:
-    growth = Growth(trend.growth)
-    return text.growth[growth.value].format(
+    return text.growth[trend.growth.value].format(
         arm=trend.arm,
         step=numbers.change(trend.step_percent),
         before_at=trend.before_at,
@@ -174,35 +231,4 @@ def _growth(trend: Trend, text: Text) -> str:
         best=numbers.rate(trend.best),
         best_at=trend.best_at,
         plateau_from=trend.plateau_from,
-    )
-
-
-def _overall(source: Source, found: Insights, text: Text) -> Iterator[str]:
-    names = {workload_label(point): point["workload"] for point in source.points}
-    if found.queueing:
-        points = [
-            text.queueing_point.format(
-                workload=names[point.workload],
-                arm=point.arm,
-                concurrency=point.concurrency,
-                waiting=numbers.count(point.waiting),
-            )
-            for point in found.queueing
-        ]
-        yield text.queueing_points.format(points=", ".join(points))
-    for gpu in found.tightest:
-        yield text.tightest.format(
-            arm=gpu.arm,
-            host=gpu.host,
-            gpu=gpu.gpu_uuid if gpu.gpu_index is None else gpu.gpu_index,
-            headroom=numbers.memory(gpu.headroom_min_bytes),
-            workload=names[gpu.workload],
-            concurrency=gpu.concurrency,
-        )
-    valid = [point for point in source.points if has_numbers(point)]
-    told = [point["preemptions"] for point in valid if point["preemptions"] is not None]
-    yield text.steadiness.format(
-        requests=numbers.count(sum(point["requests"] or 0 for point in valid)),
-        failed=numbers.count(sum(point["requests_failed"] or 0 for point in valid)),
-        preemptions=numbers.count(sum(told)) if told else numbers.UNKNOWN,
     )

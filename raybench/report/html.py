@@ -17,6 +17,7 @@ from markupsafe import Markup
 from raybench.report import numbers
 from raybench.report.details import PointDetail
 from raybench.report.document import Block, Section
+from raybench.report.metric_words import label
 from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
 from raybench.report.sections import folder_name, query_line
@@ -24,13 +25,8 @@ from raybench.report.source import Source
 from raybench.report.tables import hit_rates_text, verdict
 from raybench.report.text import Text
 
-#: Sections that stand before the points in detail.
-_BEFORE = frozenset(
-    (
-        *("summary", "environment", "protocol", "limits", "results"),
-        *("repeats", "open-loop", "searches", "boundary", "retest", "memory"),
-    )
-)
+#: The last section that stands before the points in detail.
+_LAST_BEFORE = "memory"
 
 #: What a request may be the percentile of: column of the point and what it is called.
 _STANDS_FOR = {
@@ -52,14 +48,15 @@ def render(
     folder = files("raybench.report").joinpath("page")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
+    before = 1 + [section.key for section in sections].index(_LAST_BEFORE)
     return template.render(
         title=title,
         subtitle=subtitle,
         text=text,
         style=Markup(folder.joinpath("page.css").read_text("utf-8")),
         script=Markup(folder.joinpath("page.js").read_text("utf-8")),
-        before=[_section(section) for section in sections if section.key in _BEFORE],
-        after=[_section(section) for section in sections if section.key not in _BEFORE],
+        before=[_section(section) for section in sections[:before]],
+        after=[_section(section) for section in sections[before:]],
         points=[_point(point, details.get(point["index"]), source, text) for point in source.points],
         requests={index: _requests(detail, source.points[index]) for index, detail in details.items()},
     )
@@ -102,11 +99,10 @@ def _point(point: Point, detail: PointDetail | None, source: Source, text: Text)
 
 def _facts(point: Point, text: Text) -> list[tuple[str, str]]:
     """The headline numbers of a point, each with the name that tables give it."""
-    metrics = text.metrics
     return [
         (text.page.ok, f"{numbers.count(point['requests_ok'])} / {numbers.count(point['requests_planned'])}"),
-        (metrics["input_tokens_per_s"], numbers.rate(point["input_tokens_per_s"])),
-        (metrics["output_tokens_per_s"], numbers.rate(point["output_tokens_per_s"])),
+        (label("input_tokens_per_s"), numbers.rate(point["input_tokens_per_s"])),
+        (label("output_tokens_per_s"), numbers.rate(point["output_tokens_per_s"])),
         *(
             (f"{name} P50 / P95 / P99", numbers.latencies(_parts(point, column), decimals_ms=decimals))
             for name, column, decimals in (("TTFT", "ttft_ms", 0), ("TPOT", "tpot_ms", 1), ("E2E", "e2e_ms", 0))

@@ -16,6 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from raybench.report.numbers import clock
+
 Snapshot = Mapping[str, Any]
 
 #: Without a terminal, a step that goes on is told again only after this many snapshots.
@@ -81,7 +83,7 @@ def plain_line(snapshot: Snapshot) -> str:
             f" {snapshot['output_tokens_per_s']:,.0f} tok/s"
         )
         if snapshot["left_s"] is not None:
-            text += f", {clock_text(snapshot['left_s'])} left"
+            text += f", {clock(snapshot['left_s'])} left"
     return f"{text} (search: {snapshot['search']})" if snapshot["search"] else text
 
 
@@ -99,7 +101,7 @@ def panel(snapshot: Snapshot) -> Group:
     numbers = Table.grid(expand=True, padding=(0, 2, 0, 0))
     for _ in range(4):
         numbers.add_column(no_wrap=True)
-    left = "" if snapshot["left_s"] is None else f"{clock_text(snapshot['left_s'])} left"
+    left = "" if snapshot["left_s"] is None else f"{clock(snapshot['left_s'])} left"
     numbers.add_row(
         f"{snapshot['in_flight']} in flight",
         f"{snapshot['completed']}/{snapshot['requests']} done",
@@ -108,10 +110,3 @@ def panel(snapshot: Snapshot) -> Group:
     )
     bar = ProgressBar(total=max(snapshot["requests"], 1), completed=snapshot["completed"])
     return Group(head, numbers, bar)
-
-
-def clock_text(seconds: float) -> str:
-    """`2:10`, or `1:02:10` from an hour on."""
-    minutes, second = divmod(int(seconds + 0.5), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"

@@ -60,6 +60,23 @@ def latencies(values_ms: Sequence[float | None], *, decimals_ms: int = 0) -> str
     return f"{' / '.join(texts)} {'s' if seconds else 'ms'}"
 
 
+def seconds(value: float | None) -> str:
+    """`71.9 s`: how long a process took."""
+    return UNKNOWN if value is None else f"{value:,.1f} s"
+
+
+def clock(seconds: float) -> str:
+    """`2:10`, or `1:02:10` from an hour on."""
+    minutes, second = divmod(int(seconds + 0.5), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
+
+
+def mib(value: float | None) -> str:
+    """Memory that is told in MiB, as engines do when they start: `5.1 MiB`."""
+    return UNKNOWN if value is None else f"{value:,.1f} MiB"
+
+
 def fixed(value: float | None, decimals: int) -> str:
     """A fixed number of decimals: the appendix lines up."""
     return UNKNOWN if value is None else f"{value:,.{decimals}f}"
@@ -85,9 +102,9 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
 
 
-def percent(value: float | None) -> str:
-    """A share of one as a whole percentage."""
-    return UNKNOWN if value is None else f"{value:.0%}"
+def percent(value: float | None, *, decimals: int = 0) -> str:
+    """A share of one as a percentage."""
+    return UNKNOWN if value is None else f"{value:.{decimals}%}"
 
 
 def tokens(value: int | None) -> str:
@@ -100,9 +117,11 @@ def tokens(value: int | None) -> str:
 
 
 def times(value: float | None, *, decimals: int = 1) -> str:
-    """How many times: `3.0×`, with one decimal less from ten on."""
+    """How many times: `3.0×`, `1.04×` where one decimal would say nothing, one decimal less from ten on."""
     if value is None:
         return UNKNOWN
+    if value < 1.095:
+        decimals = max(decimals, 2)
     return f"{value:,.{decimals if value < 9.95 else decimals - 1}f}×"
 
 

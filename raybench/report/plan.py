@@ -9,9 +9,7 @@ from rich.table import Table
 
 from raybench.records.roofline import Roofline
 from raybench.report import numbers
-from raybench.report.live import clock_text
 from raybench.report.searches import question
-from raybench.report.text import Text
 from raybench.report.text_en import ENGLISH
 from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
@@ -103,14 +101,14 @@ def search_row(search: PlannedSearch) -> tuple[str, ...]:
     return f"  {search.workload}", shape, f"{low.level.value:g}..{level(high)}", requests, limit, "search"
 
 
-def search_lines(planned: PlannedSearch, text: Text = ENGLISH) -> Iterator[str]:
+def search_lines(planned: PlannedSearch) -> Iterator[str]:
     """What is searched, in how many points, and what bounds it."""
     search, low = planned.search, planned.lowest
     if low.skip_reason is not None:
         yield f"skipped {planned.workload} {low.level.label}: {low.skip_reason}"
         return
     most = f"about {planned.probes} points at most (never more than {search.probes_max})"
-    yield f"search {planned.workload}: {question(search, text)}; to within {search.resolution:.0%}, {most}"
+    yield f"search {planned.workload}: {question(search, ENGLISH)}; to within {search.resolution:.0%}, {most}"
     if planned.bounded_by is not None:
         yield f"search {planned.workload}: up to {planned.highest.level.label} only: {planned.bounded_by}"
 
@@ -133,7 +131,7 @@ def note(point: Point, sends_s: float | None = None) -> str:
     if point.skip_reason is not None:
         return "skipped"
     if not point.level.closed_loop:
-        return "sends for a time not known here" if sends_s is None else f"sends for {clock_text(sends_s)}"
+        return "sends for a time not known here" if sends_s is None else f"sends for {numbers.clock(sends_s)}"
     if point.queueing is None:
         return "queueing not known"
     return "queueing" if point.queueing else ""

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from raybench.analysis.point_metrics import interval_columns
-from raybench.analysis.points import has_numbers
+from raybench.analysis.point_metrics import interval_of
+from raybench.analysis.points import has_numbers, is_boundary
 from raybench.report import numbers
 from raybench.report.chart import Axis, Figure, Key, Panel, covering
-from raybench.report.points import Point, by_level, is_boundary, level_kind, level_name, level_value
+from raybench.report.points import Point, by_level, level_kind, level_name, level_value
 from raybench.report.source import Source
 from raybench.report.text import Text
 
@@ -79,8 +79,8 @@ def _level_figures(points: Sequence[Point], style: dict[str, Style], text: Text)
     )
     figures = [Figure(file_name("throughput", *suffix), f"{workload}: {words.output_throughput}", *throughput)]
     for metric, title, label in (
-        ("ttft_ms", words.ttft, numbers.latency),
-        ("tpot_ms", words.tpot, numbers.per_token),
+        ("ttft_ms", "TTFT", numbers.latency),
+        ("tpot_ms", "TPOT", numbers.per_token),
     ):
         drawn = {f"{metric}_{part}": dash for part, dash in _PERCENTILES.items()}
         panels, legend = _over_level(points, style, text, title, drawn, label, log=True)
@@ -125,10 +125,9 @@ def _over_level(
         for metric in (name for name, dash in metrics.items() if not dash and point[name] is not None):
             tip = f"{point['arm']} {level_name(point)}: {label(point[metric])} (n={point['ttft_ms_n']})"
             at, own_style = (level_value(point), point[metric]), style[point["arm"]]
-            low_end, high_end = (point.get(name) for name in interval_columns(metric))
-            if low_end is not None and high_end is not None:
-                tip += f", 95 %: {label(low_end)} .. {label(high_end)}"
-                panel.whisker(at[0], low_end, high_end, own_style.color)
+            if (found := interval_of(point, metric)) is not None:
+                tip += f", 95 %: {label(found.low)} .. {label(found.high)}"
+                panel.whisker(at[0], found.low, found.high, own_style.color)
             panel.dot(
                 at, own_style.color, own_style.shape, tip, hollow=bool(point["queueing"]), link=address(point)
             )

@@ -13,11 +13,6 @@ Point = dict[str, Any]
 QUEUEING_MARK = "†"
 
 
-def is_boundary(point: Point) -> bool:
-    """One output token: the row proves capacity and prefill, and has no TPOT."""
-    return bool(point["output_tokens"] == 1)
-
-
 def shape(point: Point) -> str:
     """`16k -> 512`; `≤ 16k -> 512` of a trace, whose requests differ."""
     longest = point.get("trace_speed") is not None

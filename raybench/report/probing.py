@@ -27,9 +27,9 @@ from raybench.errors import (
     TargetError,
 )
 from raybench.records.rundir import safe_name, write_json
-from raybench.report.probes import PROBE_JSON
+from raybench.report.probes import PROBE_JSON, result, trial_table
 from raybench.report.service import service_line
-from raybench.report.trials import result, trial_table
+from raybench.report.terminal import print_blocks
 from raybench.scenario.schema import Arm, Scenario
 from raybench.scenario.values import parse_tokens
 
@@ -81,7 +81,7 @@ def probe_arm(
             console.print("interrupted: what was launched has been ended", style="yellow")
         best = max((trial.value for trial in trials if trial.started), default=None)
         found = f"largest {parameter} that starts: {best:,}" if best is not None else "no value starts"
-        console.print(trial_table(parameter, trials))
+        print_blocks([trial_table(parameter, [vars(trial) for trial in trials])], console)
         console.print(f"{arm_name}: {found if finished else 'not finished'}", highlight=False, markup=False)
         console.print(f"logs: {folder}", soft_wrap=True, highlight=False, markup=False)
     if not finished:

@@ -1,12 +1,14 @@
 """Tables of numbers that raybench did not measure: a CSV file, or a YAML file that says what its columns are.
 
-Read by `raybench import` (a run directory is made of it) and by `compare --baseline`. Strict: every cell
-that cannot be understood is named, and nothing is filled in. Contacts nothing.
+Read by `raybench import`, which makes a run directory of it that `report`, `compare` and `query` read like any
+other, and by `compare --baseline`. Strict: each cell that cannot be understood is named, and nothing is filled in.
+Contacts nothing.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +17,11 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+import raybench
 from raybench.analysis.point_metrics import Row
-from raybench.analysis.points import IMPORTED
+from raybench.analysis.points import IMPORTED, write_points
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.records.rundir import RunDirectory, write_json
 from raybench.report.columns import Column, column_of, known_columns
 from raybench.report.numbers import tokens
 from raybench.scenario.levels import Level
@@ -296,3 +300,47 @@ def _skipped(about: Published) -> Iterable[Row]:
                 "verdict": "skipped",
                 "reasons": [group.reason],
             }
+
+
+# -- a run directory of it -------------------------------------------------------------------------
+
+
+def write_imported(table: PublishedTable, path: Path) -> RunDirectory:
+    """Make a run directory whose manifest, facts and points all say that they were imported; it has no records, no
+    journal and no parts. Raises RunDirectoryError when something is there already."""
+    run = RunDirectory(path)
+    run.create()
+    about = table.about
+    for arm in dict.fromkeys(str(point["arm"]) for point in table.points):
+        write_json(run.arm(arm) / "facts.json", declared_facts(table, arm))
+    write_points(run, table.points)
+    write_json(
+        run.manifest,
+        {
+            "run_id": path.name,
+            "raybench_version": raybench.__version__,
+            "provenance": IMPORTED,
+            "imported": {
+                "name": about.name,
+                "source": about.source,
+                "file": {"name": table.file.name, "sha256": hashlib.sha256(table.file.read_bytes()).hexdigest()},
+                "conditions": about.conditions,
+                "not_stated": about.not_stated,
+                "columns_left_out": table.left_out,
+            },
+            "points": [
+                {name: point.get(name) for name in ("point_id", "arm", "workload", "concurrency")}
+                for point in table.points
+            ],
+        },
+    )
+    return run
+
+
+def declared_facts(table: PublishedTable, arm: str) -> dict[str, object]:
+    """What the table's source states of an arm, its limits included."""
+    known = table.about.arms.get(arm)
+    if known is None:
+        return {"provenance": IMPORTED}
+    limits = {name: value for name, value in known.limits.model_dump().items() if value}
+    return {"provenance": IMPORTED, **known.facts, **limits}

@@ -12,21 +12,21 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import Console
 
-from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
+from raybench.analysis.points import merged_table
+from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import replacing
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import to_json
 from raybench.report import numbers
 from raybench.report.document import Heading, Paragraph, Row, Table, Told
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from raybench.report.terminal import print_blocks
 
 FORMATS = ("table", "csv", "json", "parquet")
 #: A terminal shows no more rows than this; the other formats have all.
@@ -71,9 +71,7 @@ class Query:
 
     def __init__(self, run: RunDirectory) -> None:
         """Raises RunDirectoryError for what is no merged run."""
-        run.require()
-        if not run.points_parquet.is_file():
-            raise RunDirectoryError(f"{run.path}: has no points.parquet; make it with: raybench merge {run.path}")
+        merged_table(run, run.points_parquet)
         self._connection = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false"})
         reachable: set[str] = set()
         self.views: list[str] = []
@@ -211,8 +209,6 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(rows: Answer, console: Console) -> int:
-    from raybench.report.terminal import print_blocks
-
     names = list(rows.schema.names)
     right = frozenset(k for k, field in enumerate(rows.schema) if _is_number(field.type))
     cells: list[tuple[str, ...]] = []

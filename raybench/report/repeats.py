@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
+from raybench.analysis.difference import MAIN_METRICS
+from raybench.analysis.points import id_parts
 from raybench.analysis.pooling import Pooled, pooled_point
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.report import numbers
@@ -13,9 +15,6 @@ from raybench.report.metric_words import shown
 from raybench.report.points import Point, by_level, level
 from raybench.report.source import ArmFacts, Source
 from raybench.report.text import Text
-
-#: What the table of repeats tells, by the columns of the text.
-_TOLD = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
 
 
 def pool_repeats(source: Source) -> Source:
@@ -51,7 +50,7 @@ def pool_repeats(source: Source) -> Source:
 
 def _arm(point: Point) -> str:
     """The arm as its run calls it."""
-    return str(point["point_id"]).split("/", 1)[0]
+    return id_parts(point["point_id"])[0]
 
 
 def repeats_table(pooled: Source, text: Text) -> Table:
@@ -62,9 +61,9 @@ def repeats_table(pooled: Source, text: Text) -> Table:
             if "pooled" not in point:
                 continue
             valid, runs = point["repeats"]
-            told = [_spread(metric, point["pooled"][metric]) for metric in _TOLD]
+            told = [_spread(metric, point["pooled"][metric]) for metric in MAIN_METRICS]
             cells = (point["workload"], level(point), point["arm"], f"{valid}/{runs}", *told)
-            values = {k: point["pooled"][metric].spread_percent for k, metric in enumerate(_TOLD, 4)}
+            values = {k: point["pooled"][metric].spread_percent for k, metric in enumerate(MAIN_METRICS, 4)}
             rows.append(Row(cells, values=values))
     return Table(text.repeats_columns, rows, right=frozenset(range(3, 8)))
 

@@ -1,28 +1,31 @@
-"""`raybench retest`: before and after of repeated points, the drift of the anchors, and the values that count."""
+"""`raybench retest`: before and after of repeated points, the drift of the anchors, and the values that count.
+
+What it found is told by the command, kept as retest.json in a run directory of the values that count, and told
+again by the report of that.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 import raybench
 from raybench.analysis.comparison import Side, key_of
 from raybench.analysis.conditions import Condition
-from raybench.analysis.points import points_table
+from raybench.analysis.points import Point, read_points, write_points
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, replacing, safe_name, write_json
+from raybench.records.rundir import RunDirectory, read_json, safe_name, write_json
 from raybench.report import numbers
+from raybench.report.compare import condition_blocks, not_compared, point_tables
 from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
-from raybench.report.compare_text import condition_blocks, not_compared, point_tables
-from raybench.report.document import Heading, Paragraph, Row, Table, Told
+from raybench.report.document import Block, Heading, Paragraph, Row, Table, Told
 from raybench.report.metric_words import label, shown
+from raybench.report.source import Source
+from raybench.report.text import Text
 
 #: Both values of each repeated point, in the run directory of the final ones.
 RETEST_JSON = "retest.json"
@@ -121,8 +124,7 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
     for source, arms in ((before, None), (after, _arms_of_later_values(result))):
         _copy_arms(source, run, arms)
     write_json(run.path / RETEST_JSON, retest_json(result))
-    with replacing(run.points_parquet) as beside:
-        pq.write_table(rows, beside, compression="zstd")
+    write_points(run, rows)
     manifest = before.read_manifest()
     about = {
         "before": {"run_id": manifest.get("run_id"), "path": str(before.path)},
@@ -152,18 +154,17 @@ def _copy_arms(source: RunDirectory, run: RunDirectory, arms: Sequence[str] | No
             shutil.copytree(folder, run.arms / folder.name, dirs_exist_ok=True)
 
 
-def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory) -> pa.Table:
+def _final_rows(result: RetestResult, before: RunDirectory, after: RunDirectory) -> Iterable[Point]:
     """Rows of the earlier run in their order, each replaced where the later one is final, then the added ones."""
     chosen, later = _rows(before), _rows(after)
     for arm in result.arms:
         final = [_key(point) for point in arm.retest.points if point.final is Final.AFTER]
         chosen |= {(arm.arm, *key): later[arm.arm, *key] for key in [*final, *arm.retest.added]}
-    return points_table(chosen.values())
+    return chosen.values()
 
 
-def _rows(run: RunDirectory) -> dict[tuple[str, str, str], dict[str, Any]]:
-    rows = pq.read_table(run.points_parquet, memory_map=False).to_pylist()
-    return {(row["arm"], *key_of(row)): row for row in rows}
+def _rows(run: RunDirectory) -> dict[tuple[str, str, str], Point]:
+    return {(row["arm"], *key_of(row)): row for row in read_points(run)}
 
 
 def _key(point: RetestPoint) -> tuple[str, str]:
@@ -235,3 +236,55 @@ def _finals(told: Retest) -> Iterator[Told]:
         yield Paragraph(f"Not repeated, as before: {', '.join(' '.join(key) for key in told.unrepeated)}.", "dim")
     if told.added:
         yield Paragraph(f"Only in the later run: {', '.join(' '.join(key) for key in told.added)}.", "dim")
+
+
+# -- the section of a report -----------------------------------------------------------------------
+
+
+def retest_section(source: Source, text: Text) -> Iterator[Block]:
+    """Both values of every repeated point, the one that does not count struck through. Nothing where no run is the
+    outcome of a retest."""
+    for run in source.runs:
+        about = run.manifest.get("retest")
+        path = run.directory.path / RETEST_JSON
+        if not about or not path.is_file():
+            continue
+        told: Any = read_json(path)
+        yield Paragraph(text.retest_note.format(before=about["before"]["run_id"], after=about["after"]["run_id"]))
+        drifted = [arm["arm"] for arm in told["arms"] if arm["environment_drifted"]]
+        if drifted:
+            yield Paragraph(text.retest_drifted.format(arms=", ".join(drifted)), "warn")
+        yield _section_table(told, text)
+
+
+def _section_table(told: Any, text: Text) -> Table:
+    rows = []
+    for arm in told["arms"]:
+        for point in arm["retest"]["points"]:
+            compared = point["comparison"]
+            name = f"{arm['arm']}/{compared['workload']}/{compared['level']}"
+            rows += [
+                _section_row(name, one, point, may_claim=arm["may_claim"], text=text)
+                for one in compared["differences"]
+                if one["a"] is not None or one["b"] is not None
+            ]
+    return Table(text.retest_columns, rows, right=frozenset({2, 3, 4}))
+
+
+def _section_row(name: str, one: Any, point: Any, *, may_claim: bool, text: Text) -> Row:
+    is_after = point["final"] == Final.AFTER
+    clear = one["verdict"] in ("better", "worse")
+    change = numbers.UNKNOWN
+    if one["a"] is not None and one["b"] is not None:
+        change = numbers.change(one["percent"]) if clear and may_claim else text.retest_unclear
+    cells = (
+        f"{name} ({text.retest_anchor})" if point["is_anchor"] else name,
+        label(one["metric"]),
+        shown(one["metric"], one["a"]),
+        shown(one["metric"], one["b"]),
+        change,
+        text.retest_final["after" if is_after else "before"],
+    )
+    unused = 2 if is_after else 3
+    struck = frozenset({unused}) if cells[unused] != numbers.UNKNOWN else frozenset()
+    return Row(cells, struck=struck, values={2: one["a"], 3: one["b"], 4: one["percent"]})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from raybench.records.roofline import Roofline, Step
 from raybench.records.strict_json import to_json
+from raybench.report.document import Row, Table
+from raybench.report.terminal import print_blocks
 
 LOWER_BOUND = "lower bounds: the null servers ran on the same cores (their share of all of them: {share})"
 
@@ -38,15 +38,9 @@ def print_rooflines(rooflines: Sequence[Roofline], console: Console, *, as_json:
         return
     if not rooflines:
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
-    table.add_column("host", overflow="fold")
-    for name in ("carries", "TTFT err P50", "P99", "gap P99", "workers"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("limited by", overflow="fold")
-    for roofline in rooflines:
-        for cells in rows(roofline):
-            table.add_row(*cells)
-    console.print(table)
+    columns = ("host", "carries", "TTFT err P50", "P99", "gap P99", "workers", "limited by")
+    lines = [Row(cells) for roofline in rooflines for cells in rows(roofline)]
+    print_blocks([Table(columns, lines, right=frozenset(range(1, 6)))], console)
     for roofline in rooflines:
         shares = [step.servers_node_share for step in roofline.steps if step.servers_node_share is not None]
         share = f"up to {max(shares):.0%}" if shares else "not known"

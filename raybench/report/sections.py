@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
-from raybench.analysis.points import has_numbers
+from raybench.analysis.points import free_idle_bytes, has_numbers, is_boundary
 from raybench.deploy.ledger import digest_file
-from raybench.report import artifacts, deployments, numbers, plots, probes, searches
+from raybench.report import artifacts, numbers, plots, probes, searches
 from raybench.report.agreement import agreement_section
 from raybench.report.document import (
     Block,
@@ -22,18 +22,21 @@ from raybench.report.document import (
     Section,
     Table,
     bullets,
+    noted,
 )
 from raybench.report.environment import (
     active_limit_table,
     differing_table,
     fact_table,
     launch_commands,
+    made_of_table,
+    process_table,
     vram_table,
 )
 from raybench.report.findings import summary
-from raybench.report.points import Point, is_boundary, is_open_loop
+from raybench.report.points import Point, is_open_loop
 from raybench.report.repeats import repeats_table
-from raybench.report.retest_section import retest_section
+from raybench.report.retest import retest_section
 from raybench.report.service import is_back, service_line
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
@@ -67,39 +70,29 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
         Section(
             "limits",
             text.active_limits,
-            _with_note(text.active_limits_note, active_limit_table(arms, text)),
+            noted(text.active_limits_note, active_limit_table(arms, text)),
         ),
         Section("results", text.results, tuple(_results(arms, text))),
         Section("repeats", text.repeats, _repeats(pooled, text)),
-        Section("open-loop", text.open_loop, _with_note(text.open_loop_note, open_loop_table(source, text))),
+        Section("open-loop", text.open_loop, noted(text.open_loop_note, open_loop_table(source, text))),
         Section("searches", text.searches.heading, tuple(_searches(source, text))),
-        Section("gate", text.artifacts.gate, _with_note("", _gates(source, text))),
+        Section("gate", text.artifacts.gate, noted("", _gates(source, text))),
         Section("artifacts", text.artifacts.heading, (*_artifacts(source, text), *_probes(source, text))),
-        Section("boundary", text.boundary, _with_note(text.boundary_note, boundary_table(arms, text))),
+        Section("boundary", text.boundary, noted(text.boundary_note, boundary_table(arms, text))),
         Section("retest", text.retest, tuple(retest_section(source, text))),
         Section("memory", text.vram, _vram(source, text)),
         Section("agreement", text.agreement.heading, tuple(agreement_section(source.agreements, text))),
-        Section("invalid", text.invalid, _with_note("", invalid_table(source, text))),
+        Section("invalid", text.invalid, noted("", invalid_table(source, text))),
         Section("warnings", text.warnings, tuple(_warnings(source, text))),
         Section("notes", text.notes, (bullets(*notes(source, text)),)),
         Section("reproduce", text.reproduce, tuple(_reproduce(source, pooled, text))),
         Section("ledger", text.inputs, (Paragraph(text.inputs_note), ledger_table(source, text))),
-        Section(
-            "windows", text.appendix_windows, _with_note(text.appendix_windows_note, window_table(source, text))
-        ),
-        Section("points", text.appendix_points, _with_note("", appendix_table(source, text))),
-        Section("steady", text.appendix_steady, _with_note(text.steady_note, steady_table(source, text))),
-        Section(
-            "intervals", text.appendix_intervals, _with_note(text.intervals_note, interval_table(source, text))
-        ),
+        Section("windows", text.appendix_windows, noted(text.appendix_windows_note, window_table(source, text))),
+        Section("points", text.appendix_points, noted("", appendix_table(source, text))),
+        Section("steady", text.appendix_steady, noted(text.steady_note, steady_table(source, text))),
+        Section("intervals", text.appendix_intervals, noted(text.intervals_note, interval_table(source, text))),
     ]
     return [section for section in made if section.blocks]
-
-
-def _with_note(note: str, table: Table) -> tuple[Block, ...]:
-    if not table.rows:
-        return ()
-    return (Paragraph(note), table) if note else (table,)
 
 
 def _environment(source: Source, text: Text) -> Iterator[Block]:
@@ -149,10 +142,10 @@ def _deployments(source: Source, text: Text) -> Iterator[Block]:
     """How the service in use is, the processes that were started, and what arms are made of."""
     for service in (run.service for run in source.runs if run.service):
         yield Paragraph(service_line(service), tone="" if is_back(service) else "bad")
-    processes = deployments.process_table(source, text)
+    processes = process_table(source, text)
     if processes.rows:
         yield processes
-    made_of = deployments.ledger_table(source, text)
+    made_of = made_of_table(source, text)
     if made_of.rows:
         yield Heading(text.deployments.ledger)
         yield made_of
@@ -182,16 +175,27 @@ def _protocol(source: Source, text: Text) -> Iterator[Block]:
 
 def _steps(run: Run, measured: Sequence[Point], text: Text) -> Iterator[str]:
     guards = run.guards
-    if not all(is_open_loop(point) for point in measured):
-        yield text.protocol_load
-    if any(is_open_loop(point) for point in measured):
-        yield text.protocol_open_loop
+    closed = [point for point in measured if not is_open_loop(point)]
+    opened = [point for point in measured if is_open_loop(point)]
+    if closed:
+        yield text.protocol_load.format(streaming=_streaming(run, closed, text))
+    if opened:
+        yield text.protocol_open_loop.format(streaming=_streaming(run, opened, text))
     if "hit_rate_max" in guards:
         yield text.protocol_cold.format(limit=guards["hit_rate_max"], highest=_highest_hit_rate(measured))
     if guards.get("prewarm_requests") and any(_was_prewarmed(point) for point in measured):
         yield text.protocol_prewarm.format(count=guards["prewarm_requests"])
     if "flush" in guards:
         yield text.protocol_flush if guards["flush"] else text.protocol_no_flush
+
+
+def _streaming(run: Run, points: Sequence[Point], text: Text) -> str:
+    """Whether answers came as streams, and of which workloads they did not."""
+    workloads = list(dict.fromkeys(point["workload"] for point in points))
+    whole = [name for name in workloads if name in run.not_streamed]
+    if not whole:
+        return text.streamed
+    return text.not_streamed if whole == workloads else text.partly_streamed.format(workloads=", ".join(whole))
 
 
 def _was_prewarmed(point: Point) -> bool:
@@ -236,26 +240,18 @@ def _gates(source: Source, text: Text) -> Table:
 
 
 def _artifacts(source: Source, text: Text) -> Iterator[Block]:
-    free = {
-        point["name"]: min(gpu["memory_total_bytes"] - gpu["idle_bytes"] for gpu in known)
-        for point in source.points
-        if (known := [gpu for gpu in point["gpus"] if gpu["idle_bytes"] is not None and gpu["memory_total_bytes"]])
-    }
-    for number, titled in enumerate(artifacts.comparisons(source.artifacts, free, text.artifacts)):
-        if not number:
-            yield Paragraph(text.artifacts.note)
-        yield Heading(titled.title)
-        yield from _with_note(titled.note, titled.table)
+    free = {point["name"]: free_idle_bytes(point) for point in source.points}
+    return artifacts.comparisons(source.artifacts, free, text.artifacts)
 
 
 def _probes(source: Source, text: Text) -> Iterator[Block]:
     for probe in (probe for run in source.runs for probe in run.probes):
         yield Heading(text.artifacts.probes.format(arm=probe["arm"], parameter=probe["parameter"]))
-        yield from _with_note(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
+        yield from noted(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
 
 
 def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:
-    return () if pooled is None else _with_note(text.repeats_note, repeats_table(pooled, text))
+    return () if pooled is None else noted(text.repeats_note, repeats_table(pooled, text))
 
 
 def _result_notes(source: Source, text: Text) -> Iterator[str]:
@@ -269,7 +265,7 @@ def _result_notes(source: Source, text: Text) -> Iterator[str]:
 
 
 def _vram(source: Source, text: Text) -> tuple[Block, ...]:
-    return _with_note(text.vram_note, vram_table(source, text)) or (Paragraph(text.vram_unavailable),)
+    return noted(text.vram_note, vram_table(source, text)) or (Paragraph(text.vram_unavailable),)
 
 
 def _warnings(source: Source, text: Text) -> Iterator[Bullets]:
@@ -313,7 +309,7 @@ def _reproduce(source: Source, pooled: Source | None, text: Text) -> Iterator[Bl
     several = [] if len(names) == 1 else ["--output", "REPORT_FOLDER"]
     pool = [] if pooled is None else ["--pool"]
     language = [] if text.language == "en" else ["--lang", text.language]
-    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if not run.imported]
+    merges = [shlex.join(["raybench", "merge", folder_name(run)]) for run in source.runs if run.measured_here]
     yield Code("\n".join([*merges, shlex.join(["raybench", "report", *names, *pool, *language, *several])]))
     measured = next((point for point in source.points if point["requests"]), None)
     if measured is not None:
@@ -322,11 +318,11 @@ def _reproduce(source: Source, pooled: Source | None, text: Text) -> Iterator[Bl
 
 
 def query_line(source: Source, point: Mapping[str, object]) -> str:
-    """The command that lists the records behind a point's numbers; of an imported one there is only its row."""
+    """The command that lists the records behind a point's numbers, or its row where there are none."""
     run = source.runs[int(str(point["run"]))]
     point_id = str(point["point_id"]).replace("'", "''")
     statement = f"select * from requests where point_id = '{point_id}' and phase = 'load' and final"
-    if run.imported:
+    if not run.measured_here:
         statement = f"select * from points where point_id = '{point_id}'"
     return f'raybench query {shlex.quote(folder_name(run))} "{statement}"'
 

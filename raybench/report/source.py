@@ -6,44 +6,19 @@ apart by its run.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from raybench.analysis.agreement import Agreement, read_agreements
 from raybench.analysis.merge import MERGE_JSON
+from raybench.analysis.points import read_points
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json, safe_name
 from raybench.report.points import Point, workload_label
-
-__all__ = [
-    "ArmFacts",
-    "Arms",
-    "Point",
-    "Run",
-    "Source",
-    "arms_of",
-    "json_object",
-    "points_of_arms",
-    "points_rows",
-    "read_source",
-]
-
-#: Columns of points.parquet that hold JSON, each with what stands for "nothing".
-_JSON_COLUMNS: dict[str, Any] = {
-    "findings": [],
-    "attempt_history": [],
-    "windows": {},
-    "hit_rates": {},
-    "errors_by_class": {},
-    "gpus": [],
-}
 
 
 @dataclass(frozen=True)
@@ -69,6 +44,17 @@ class Run:
         """Where the numbers of an imported run come from; empty for one that raybench measured."""
         told: Mapping[str, Any] = self.manifest.get("imported") or {}
         return told
+
+    @property
+    def measured_here(self) -> bool:
+        """Whether there are parts and records: an imported table has none, nor has the outcome of a retest."""
+        return self.manifest.get("provenance") is None
+
+    @property
+    def not_streamed(self) -> list[str]:
+        """Workloads whose answers came whole."""
+        workloads = self.manifest.get("scenario", {}).get("workloads") or []
+        return [workload["name"] for workload in workloads if workload.get("stream") is False]
 
     @property
     def guards(self) -> Mapping[str, Any]:
@@ -128,28 +114,6 @@ class Source:
         return ", ".join(run.run_id for run in self.runs)
 
 
-def points_rows(run: RunDirectory) -> list[Point]:
-    """The rows of points.parquet in the order of the plan, JSON columns decoded.
-
-    Raises RunDirectoryError when the run was not merged.
-    """
-    run.require()
-    if not run.points_parquet.is_file():
-        raise RunDirectoryError(
-            f"{run.path}: has no {run.points_parquet.name}; make it with: raybench merge {run.path}"
-        )
-    rows: list[Point] = pq.read_table(run.points_parquet, memory_map=False).to_pylist()
-    return [_decoded(row) for row in rows]
-
-
-def _decoded(row: Point) -> Point:
-    decoded = {
-        name: json.loads(row[name]) if row.get(name) is not None else empty
-        for name, empty in _JSON_COLUMNS.items()
-    }
-    return row | decoded
-
-
 #: By the path of a run directory, the arms of it to tell; a run that is not in it is told whole.
 Arms = Mapping[Path, Collection[str]]
 
@@ -186,7 +150,7 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
 
 def points_of_arms(directory: RunDirectory, arms: Collection[str]) -> list[Point]:
     """The rows of these arms, or of all where none is named. Raises ConfigError for an arm that there is not."""
-    points = points_rows(directory)
+    points = read_points(directory)
     known = arms_of(points)
     for arm in arms:
         if arm not in known:

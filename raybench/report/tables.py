@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from raybench.analysis.difference import leader, value_of
-from raybench.analysis.point_metrics import interval_columns
-from raybench.analysis.points import has_numbers
-from raybench.analysis.pooling import floor_between
+from raybench.analysis.difference import MAIN_METRICS
+from raybench.analysis.point_metrics import interval_of
+from raybench.analysis.points import has_numbers, is_boundary
+from raybench.analysis.pooling import lead_between
 from raybench.report import numbers
 from raybench.report.document import Row, Table, Tone
 from raybench.report.metric_words import shown
 from raybench.report.points import (
     Point,
     by_level,
-    is_boundary,
     is_open_loop,
     level,
     level_kind,
@@ -86,7 +85,7 @@ def _columns(columns: tuple[str, ...], points: Sequence[Point], at: int, text: T
 
 
 #: Columns of the result table that are compared between arms, by cell.
-_COMPARED = {2: "input_tokens_per_s", 3: "output_tokens_per_s", 4: "ttft_ms_p95", 5: "tpot_ms_p95"}
+_COMPARED = dict(enumerate(MAIN_METRICS, 2))
 
 
 def result_table(points: Sequence[Point], arms: Sequence[str], text: Text, *, why: bool = True) -> Table:
@@ -118,12 +117,7 @@ def leads(point: Point, points: Sequence[Point], metric: str) -> bool:
         for other in points
         if other["arm"] != point["arm"] and (level_kind(other), level_value(other)) == at and has_numbers(other)
     ]
-    return bool(others) and all(_is_ahead(point, other, metric) for other in others)
-
-
-def _is_ahead(point: Point, other: Point, metric: str) -> bool:
-    a, b = value_of(point, metric), value_of(other, metric)
-    return a is not None and b is not None and leader(metric, a, b, floor_between(point, other, metric)) < 0
+    return bool(others) and all(lead_between(point, other, metric) < 0 for other in others)
 
 
 def _ordered(source: Source) -> Iterator[Point]:
@@ -270,10 +264,10 @@ def interval_table(source: Source, text: Text) -> Table:
 
 def _interval(point: Point, metric: str) -> str:
     """`146 [140, 151]`; a dash where n allows no interval."""
-    low, high = (point.get(name) for name in interval_columns(metric))
-    if low is None or high is None:
+    found = interval_of(point, metric)
+    if found is None:
         return numbers.UNKNOWN
-    value, *ends = (shown(metric, told) for told in (point[metric], low, high))
+    value, *ends = (shown(metric, told) for told in (point[metric], found.low, found.high))
     return f"{value} [{', '.join(ends)}]"
 
 

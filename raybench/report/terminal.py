@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text as Cell
 
 from raybench.analysis.points import has_numbers
+from raybench.records.rundir import RunDirectory
 from raybench.report import searches, tables
-from raybench.report.document import Heading, Paragraph, Table
+from raybench.report.document import Heading, Paragraph, Table, Told
 from raybench.report.findings import counts_line
 from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes
-from raybench.report.source import read_source
+from raybench.report.source import Arms, Source, read_source
+from raybench.report.text import Text
 from raybench.report.text_en import ENGLISH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    from raybench.records.rundir import RunDirectory
-    from raybench.report.document import Told
-    from raybench.report.source import Arms, Source
-    from raybench.report.text import Text
 
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "": ""}
 
@@ -46,8 +43,6 @@ def print_blocks(blocks: Iterable[Told], console: Console) -> None:
 
 def _numbers_width(table: Table) -> int:
     """Columns of a terminal that the table takes with its numbers whole and its texts folded as far as they go."""
-    from rich.cells import cell_len
-
     lines = [table.columns, *(row.cells for row in table.rows)]
     widths = [
         max(map(cell_len, cells)) if k in table.right else 0 for k, cells in enumerate(zip(*lines, strict=True))
@@ -57,10 +52,6 @@ def _numbers_width(table: Table) -> int:
 
 def _drawn(table: Table, *, can_strike: bool, fold_numbers: bool) -> RichTable:
     """can_strike: whether the output can show text struck through; else `~` stands round it."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text as Cell
-
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for k, column in enumerate(table.columns):
         is_number = k in table.right

@@ -16,25 +16,29 @@ class Text:
 
     language: str
     title: str
-    subtitle: str
     summary: str
     counts: str
     counts_imported: str
     imported: str
     not_stated: str
     nothing_valid: str
+    sequential: str
     ended: str
     simulated: str
-    metrics: dict[str, str]
     separator: str
     ahead: str
     throughput: str
     peak: str
+    place: str
+    at: str
     lead_one: str
     lead_many: str
     lead_by: str
+    lead_by_next: str
     tie: str
-    tie_of_repeats: str
+    tie_in_front: str
+    within_floor: str
+    within_spread: str
     crossover: str
     growth: dict[str, str]
     queueing_points: str
@@ -63,6 +67,9 @@ class Text:
     protocol_no_flush: str
     protocol_load: str
     protocol_open_loop: str
+    streamed: str
+    not_streamed: str
+    partly_streamed: str
     protocol_of: str
     rejected: str
     interrupted: str
@@ -194,8 +201,6 @@ class Plots:
     rate: str
     trace_speed: str
     output_throughput: str
-    ttft: str
-    tpot: str
     pareto: str
     pareto_x: dict[str, str]
     pareto_front: str

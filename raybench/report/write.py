@@ -77,7 +77,7 @@ def write_report(
         _write_images(folder / "plots", images, _all_figures(shown, source, details, text))
     write_json(written.json, report_json(source, text, pooled))
     write_file(written.markdown, markdown.render(title, shown, images).encode())
-    subtitle = text.subtitle.format(version=raybench.__version__)
+    subtitle = f"raybench {raybench.__version__}"
     write_file(written.page, html.render(title, subtitle, source, shown, details, text).encode())
     return written
 

@@ -7,8 +7,7 @@ from chromium import Browser
 from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 from raybench.report.write import TEXTS, write_report
 
 DESK, TELEPHONE = 1440, 390

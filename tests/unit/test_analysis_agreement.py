@@ -24,7 +24,7 @@ from raybench.analysis.agreement import (
     read_agreements,
 )
 from raybench.analysis.history import Attempt
-from raybench.analysis.metrics import REQUEST_METRICS
+from raybench.analysis.metrics import LATENCIES
 from raybench.report.agreement import agreement_answer, agreement_section
 from raybench.report.document import Bullets, Heading, Paragraph, Table
 from raybench.report.text import Text
@@ -37,7 +37,7 @@ POINT = "arm/load/c1"
 def requests(rows: list[dict[str, object]]) -> pa.Table:
     """As in requests.parquet: with the derived latencies."""
     made = table(rows)
-    for name, metric in REQUEST_METRICS.items():
+    for name, metric in LATENCIES.items():
         made = made.append_column(name, metric(made))
     return made
 

@@ -82,6 +82,19 @@ def test_insights_name_who_leads_where_and_by_how_much() -> None:
     assert [(peak.arm, peak.concurrency) for peak in told.peaks] == [("wide", 8)]
 
 
+def test_of_several_arms_the_one_ahead_of_all_leads_and_those_in_front_together_tie() -> None:
+    told = insights(
+        [*arm("a", {1: 100.0, 8: 100.0}), *arm("b", {1: 99.0, 8: 100.0}), *arm("c", {1: 90.0, 8: 200.0})]
+    )
+    (lead,) = told.leads
+    assert (lead.arm, lead.everywhere) == ("c", False)
+    assert [(one.concurrency, one.ahead, one.behind, one.other) for one in lead.levels] == [(8, 200.0, 100.0, "a")]
+    (tie,) = told.ties
+    assert (tie.arms, tie.all_arms, tie.levels, tie.of_repeats) == (("a", "b"), False, (1,), False)
+    (together,) = insights([*arm("a", {1: 100.0}), *arm("b", {1: 99.0})]).ties
+    assert together.all_arms
+
+
 def test_void_points_are_in_no_insight() -> None:
     void = [row | {"verdict": "void"} for row in arm("wide", {1: 900.0, 8: 900.0})]
     told = insights([*arm("fast", {1: 50.0, 8: 84.0}), *void])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from request_rows import failed, request, table
 
 from raybench.analysis.goodput import INTERVAL_N_MIN, goodput, wilson_interval
-from raybench.analysis.metrics import REQUEST_METRICS
+from raybench.analysis.metrics import LATENCIES
 from raybench.analysis.point_metrics import POINT_METRICS
 from raybench.scenario.search import request_limits
 from raybench.scenario.search_block import SearchBlock, SloMetric
@@ -80,4 +80,4 @@ def test_every_metric_of_an_slo_is_a_metric_of_points_and_of_requests() -> None:
     for metric in SloMetric.__args__:  # type: ignore[attr-defined]
         assert metric in POINT_METRICS
         block = SearchBlock.model_validate({"over": "rate_per_s", "slo": {metric: 1}, "maximum": 2})
-        assert set(request_limits(block.question)) <= set(REQUEST_METRICS)
+        assert set(request_limits(block.question)) <= set(LATENCIES)

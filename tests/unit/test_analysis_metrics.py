@@ -1,7 +1,5 @@
 """The metrics of requests and points, by the exact inputs of the field cases."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -60,14 +58,14 @@ def test_o_t3_failed_requests_stay_in_n_and_leave_latency_and_throughput_alone()
     assert columns["wall_s"] == 10.0
     assert columns["output_tokens_per_s"] == 409.6
     assert columns["failed_output_tokens"] == 200
-    assert json.loads(str(columns["errors_by_class"])) == {"broken_stream": 1, "http_503": 1}
+    assert columns["errors_by_class"] == {"broken_stream": 1, "http_503": 1}
 
 
 def test_a_failed_request_gives_no_sample_even_when_its_stamps_are_whole() -> None:
     row = request(0, 0.0, 1.0, first_s=0.5, output_tokens=5) | {"outcome": "engine_error"}
     rows = table([row])
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        assert metrics.REQUEST_METRICS[name](rows).to_pylist() == [None]
+        assert metrics.LATENCIES[name](rows).to_pylist() == [None]
 
 
 def test_a_point_without_a_successful_request_has_no_mean_and_no_throughput_but_zero() -> None:

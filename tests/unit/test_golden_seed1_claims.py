@@ -12,13 +12,12 @@ from raybench.analysis.comparison import NotCompared, PointComparison
 from raybench.analysis.crossover import Crossover
 from raybench.analysis.difference import Verdict, advantage
 from raybench.analysis.insights import Growth, Insights, insights
+from raybench.analysis.points import read_points
 from raybench.report import numbers
 from raybench.report.baseline import BaselineComparison, compare_baseline
 from raybench.report.compare import PairComparison, compare_runs
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 from raybench.report.retest import RetestResult, compare_retest
-from raybench.report.source import points_rows
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"
 BASELINE = Path(__file__).parents[2] / "baselines" / "b300.yaml"
@@ -45,7 +44,7 @@ def pair(run: Path) -> PairComparison:
 def told(run: Path) -> Insights:
     from raybench.records.rundir import RunDirectory
 
-    return insights(points_rows(RunDirectory(run)))
+    return insights(read_points(RunDirectory(run)))
 
 
 def at(pair: PairComparison, workload: str, level: int) -> PointComparison:

@@ -6,8 +6,7 @@ import pytest
 
 from raybench.analysis.difference import Verdict
 from raybench.report.compare import compare_runs
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed2"
 DECODE = "decode_tokens_per_s"

@@ -11,11 +11,11 @@ import pytest
 from protocol_fakes import NS_PER_S, FakeEngine, Stage, scenario
 
 from raybench.analysis.merge import merge
+from raybench.analysis.points import read_points
 from raybench.engines import ENGINES
 from raybench.load.pacer import due_ns_of_rate
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.protocol.invocation import Outcome
-from raybench.report.source import points_rows
 from raybench.report.write import write_report
 from raybench.scenario.arrivals import Arrivals
 
@@ -112,7 +112,7 @@ def test_merge_and_report_tell_both_rates_and_both_latencies(tmp_path: Path, eng
     stage = Stage(tmp_path, scenario(RATES), engine, late_ns=10_000_000)
     play(stage)
     merge(stage.run)
-    row = next(row for row in points_rows(stage.run) if row["point_id"] == "arm/load/r2")
+    row = next(row for row in read_points(stage.run) if row["point_id"] == "arm/load/r2")
     assert (row["concurrency"], row["rate_per_s"], row["trace_speed"]) == (None, 2.0, None)
     assert (row["late_sends"], row["in_flight_share"]) == (0, None)
     assert row["offered_rate_per_s"] == pytest.approx(row["sent_rate_per_s"])

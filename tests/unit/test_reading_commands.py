@@ -13,8 +13,7 @@ from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
 from raybench.cli import main
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"
 FAST, WIDE = "TP8+EAGLE3+AR", "TP2PP4"
@@ -291,7 +290,7 @@ def test_reconcile_of_an_engine_that_says_nothing_of_itself(cli: Cli, measured: 
 def test_reconcile_of_a_table_that_somebody_else_measured(cli: Cli, seed: Path) -> None:
     code, _, err = cli("reconcile", seed)
     assert code == 2
-    assert "was imported" in err
+    assert "not measured here (imported)" in err
 
 
 def test_no_reading_command_loads_ray_and_only_query_loads_duckdb(seed: Path, measured: Path) -> None:

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 from synthetic_run import ACCEPT, SyntheticRun, planned, wave
 
+from raybench.analysis.agreement import read_agreements
 from raybench.analysis.merge import MERGE_JSON, merge
+from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.report.compare import PairComparison, compare_runs
 from raybench.report.document import Heading, Paragraph, Row, Table
 from raybench.report.markdown import answer
 from raybench.report.metric_words import change, label, shown
+from raybench.report.retest import compare_retest, write_final
+from raybench.report.write import write_report
 
 RATE = "output_tokens_per_s"
 
@@ -87,8 +91,7 @@ def test_o_k2_a_run_without_facts_is_unknown_not_equal(tmp_path: Path) -> None:
 
 
 def test_o_k2_a_point_that_was_measured_again_says_so(tmp_path: Path) -> None:
-    from raybench.report.compare import Comparison
-    from raybench.report.compare_text import comparison_blocks
+    from raybench.report.compare import Comparison, comparison_blocks
 
     found = pair(made(tmp_path / "a", FACTS), made(tmp_path / "b", FACTS, attempt=2))
     assert found.points[0].attempts == (1, 2)
@@ -168,3 +171,16 @@ def test_the_json_of_a_comparison_is_strict(tmp_path: Path) -> None:
     compared = compare_runs([str(a.path)], [str(b.path)], (RATE, "tpot_ms_p95"))
     told = json.loads(to_json(comparison_json(compared)))
     assert told["pairs"][0]["points"][0]["differences"][0]["verdict"] == "no clear difference"
+
+
+def test_the_outcome_of_a_retest_is_sent_to_no_command_that_refuses_it(tmp_path: Path) -> None:
+    a, b = made(tmp_path / "a", FACTS), made(tmp_path / "b", FACTS)
+    told = compare_retest(
+        str(a.path), str(b.path), ["1k/c2"], (RATE,), floor_percent=3.0, drift_limit_percent=3.0, final=None
+    )
+    final = write_final(told, tmp_path / "final")
+    reproduce = write_report(final).markdown.read_text(encoding="utf-8").split("## Reproduce")[1]
+    assert "raybench merge" not in reproduce and "from points where" in reproduce
+    for refused in (merge, read_agreements):
+        with pytest.raises(RunDirectoryError, match=r"not measured here \(retest\)"):
+            refused(final)

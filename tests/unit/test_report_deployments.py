@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from raybench.records.rundir import RunDirectory
-from raybench.report.deployments import ledger_table, process_table
-from raybench.report.environment import launch_commands
+from raybench.report.environment import launch_commands, made_of_table, process_table
 from raybench.report.source import ArmFacts, Run, Source
 from raybench.report.text_en import ENGLISH
 
@@ -61,7 +60,7 @@ def test_the_last_command_line_of_each_arm_can_be_pasted() -> None:
 
 
 def test_the_ledger_holds_artifacts_image_working_copy_and_versions() -> None:
-    assert [row.cells for row in ledger_table(source(), ENGLISH).rows] == [
+    assert [row.cells for row in made_of_table(source(), ENGLISH).rows] == [
         ("A", "m.gguf", f"{'ab' * 32} (23,719,715,844 B)"),
         ("A", "image", "me/it:1"),
         ("A", "git /src", "b0c7ffc + changes"),

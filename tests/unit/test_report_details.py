@@ -10,10 +10,10 @@ from request_rows import request
 from synthetic_run import ACCEPT, SyntheticRun, planned, wave, whole_run
 
 from raybench.analysis.merge import merge
+from raybench.analysis.points import read_points
 from raybench.records.rundir import RunDirectory
 from raybench.report import details
 from raybench.report.details import GAP_EDGES_MS, PointDetail, read_details
-from raybench.report.source import points_rows
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def read(run: RunDirectory) -> dict[str, PointDetail]:
-    return read_details(run, points_rows(run))
+    return read_details(run, read_points(run))
 
 
 def test_every_measured_point_is_told_by_its_final_attempt(run: RunDirectory) -> None:
@@ -56,7 +56,7 @@ def test_a_point_without_samples_has_no_time_line_of_memory(run: RunDirectory) -
 
 
 def test_a_run_without_records_has_no_details(run: RunDirectory, tmp_path: Path) -> None:
-    assert read_details(RunDirectory(tmp_path), points_rows(run)) == {}
+    assert read_details(RunDirectory(tmp_path), read_points(run)) == {}
 
 
 def test_points_come_out_alike_however_small_the_batches(

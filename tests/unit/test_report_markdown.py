@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_run import LOST, NOT_COLD, SKIP, SyntheticRun, planned, whole_run
+from synthetic_run import ACCEPT, LOST, NOT_COLD, SKIP, SyntheticRun, planned, wave, whole_run
 
 from raybench.analysis.merge import merge
+from raybench.analysis.points import read_points
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
-from raybench.report.source import points_rows
 from raybench.report.text_en import ENGLISH
 from raybench.report.write import write_report
 
@@ -102,6 +102,41 @@ def test_an_attempt_that_was_cut_off_is_told_as_interrupted(tmp_path: Path) -> N
     assert ENGLISH.nothing_valid in section(text, "Summary")
 
 
+@pytest.mark.parametrize(
+    ("streams", "words"),
+    [({}, "streaming"), ({"a": False, "b": False}, "not streamed"), ({"b": False}, "streaming, but for b")],
+)
+def test_the_protocol_says_whether_answers_came_as_streams(
+    tmp_path: Path, streams: dict[str, bool], words: str
+) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("x/a/c2"), planned("x/b/c2")])
+    manifest = read_json(made.run.manifest)
+    assert isinstance(manifest, dict)
+    workloads = [{"name": name, "stream": streams.get(name, True)} for name in ("a", "b")]
+    write_json(made.run.manifest, manifest | {"scenario": {"workloads": workloads}})
+    for start, name in ((5.0, "x/a/c2"), (10.0, "x/b/c2")):
+        made.attempt(start, name, 1, wave(start, 4), (start, start + 2), ACCEPT)
+    run = made.done()
+    merge(run)
+    told = section(write_report(run).markdown.read_text(encoding="utf-8"), "Protocol as executed")
+    assert f"until no request is unsent; {words}; token counts" in told
+
+
+def test_that_all_arms_are_sequential_is_said_once_and_not_at_each_number(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned(f"{arm}/w/c1") for arm in "abc"])
+    for start, arm, tokens in ((5.0, "a", 20), (10.0, "b", 20), (15.0, "c", 11)):
+        made.attempt(start, f"{arm}/w/c1", 1, wave(start, 4, tokens=tokens), (start, start + 2), ACCEPT)
+        made.event(start + 3, "point_committed", point_id=f"{arm}/w/c1", attempt=1, verdict="accepted", reasons=[])
+    run = made.done()
+    merge(run)
+    summary = section(write_report(run).markdown.read_text(encoding="utf-8"), "Summary")
+    assert summary.count("C=1") == summary.count(ENGLISH.sequential) == 1
+    assert "| a ≈ b | a ≈ b ≈ c |" in summary
+    assert "- Output TPS: a, b ahead together (within 3 %)" in summary
+
+
 def test_active_limits_say_what_bounds_them(report: str) -> None:
     row = line_of(section(report, "Active limits"), "1k (1k -> 11)")
     assert row == "| 1k (1k -> 11) | 2 (max running requests) | 2 (KV pool) |"
@@ -150,7 +185,7 @@ def test_o_f3_report_json_is_strict_and_undefined_is_null(run: RunDirectory) -> 
 
 
 def test_rows_come_in_the_order_of_the_plan_with_their_json_decoded(run: RunDirectory) -> None:
-    rows = points_rows(run)
+    rows = read_points(run)
     manifest = read_json(run.manifest)
     assert isinstance(manifest, dict)
     assert [row["point_id"] for row in rows] == [point["point_id"] for point in manifest["points"]]

@@ -10,8 +10,7 @@ from raybench.analysis.merge import merge
 from raybench.errors import ConfigError, RunDirectoryError
 from raybench.records.rundir import RunDirectory
 from raybench.report.columns import column_of
-from raybench.report.imported import write_imported
-from raybench.report.published import PublishedTable, read_published
+from raybench.report.published import PublishedTable, read_published, write_imported
 
 HEAD = "arm,workload,concurrency,output_tps,ttft_p95_s\n"
 

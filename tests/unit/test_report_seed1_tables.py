@@ -12,8 +12,7 @@ import pytest
 
 from raybench.records.rundir import RunDirectory
 from raybench.report.environment import active_limit_table, fact_table
-from raybench.report.imported import write_imported
-from raybench.report.published import read_published
+from raybench.report.published import read_published, write_imported
 from raybench.report.retest import compare_retest, write_final
 from raybench.report.source import Source, read_source
 from raybench.report.tables import boundary_table, result_table
