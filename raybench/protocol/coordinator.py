@@ -19,11 +19,11 @@ from typing import Literal
 import raybench
 from raybench.corpus.prompts import Prompt
 from raybench.corpus.tokens import TokenCorpus
-from raybench.corpus.windows import WindowLedger, WindowsExhausted
+from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
-from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET, TargetError
+from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET, TargetError, WindowsExhausted
 from raybench.load.order import Endpoint
 from raybench.protocol.attempts import AttemptMaker
 from raybench.protocol.checks import Evidence
