@@ -38,7 +38,7 @@ from raybench.load.leases import split_slots  # noqa: E402
 from raybench.load.order import Endpoint, Order  # noqa: E402
 from raybench.protocol.desk import OrderDesk  # noqa: E402
 from raybench.protocol.evidence import load_requests  # noqa: E402
-from raybench.records.clock import NO_OFFSET, AnchoredClock  # noqa: E402
+from raybench.records.clock import AnchoredClock, ClockOffset  # noqa: E402
 from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
 from raybench.records.schema import REQUESTS  # noqa: E402
@@ -151,7 +151,7 @@ class Fleet:
         ray.get([worker.arm.remote(orders[name]) for name, worker in self.workers.items()])
         before, begin = self.usage(), time.monotonic()
         start = AnchoredClock().unix_ns() + 100_000_000
-        ray.get([worker.run.remote(start, NO_OFFSET) for worker in self.workers.values()])
+        ray.get([worker.run.remote(start, ClockOffset(0, 0)) for worker in self.workers.values()])
         wall_s = time.monotonic() - begin
         after = self.usage()
         ray.get(self.desk.close.remote())

@@ -32,7 +32,7 @@ from raybench.load.order import Endpoint, Order
 from raybench.load.worker import LoadWorker
 from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
-from raybench.records.clock import NO_OFFSET, AnchoredClock
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
@@ -68,7 +68,7 @@ def worker(url: str, streams: int, path: Path, number: int, start_unix_ns: int) 
         desk.open(POINT, 1, "load", streams, {name: streams}, lambda _, *recall: one.recall(*recall))
         await one.arm(order)
         before = time.process_time()
-        await one.run(desk, start_unix_ns, NO_OFFSET)
+        await one.run(desk, start_unix_ns, ClockOffset(0, 0))
         desk.close()
         return time.process_time() - before
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from raybench.engines.contract import Answer
 from raybench.load.order import Order
+from raybench.records.schema import Outcome
 
 #: How much of an error body is kept in a record.
 ERROR_TEXT_MAX = 500
@@ -35,9 +36,9 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request failed: `outcome` of records.schema.OUTCOMES, a class to group by, a text."""
+    """Why a request failed: the record's `outcome`, a class to group by, a text."""
 
-    outcome: str
+    outcome: Outcome
     error_class: str
     message: str
 
@@ -47,8 +48,11 @@ class Failure:
         if answer.error_class is None:
             return None
         stream = answer.error_class in ("broken_stream", "bad_event", "event_too_large")
-        outcome = "bad_stream" if stream else "engine_error"
-        return cls(outcome, answer.error_class, answer.error_message or answer.error_class)
+        return cls(
+            "bad_stream" if stream else "engine_error",
+            answer.error_class,
+            answer.error_message or answer.error_class,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,14 +105,12 @@ def rid_of(prefix: str, ticket: int) -> str:
 class WorkerSummary:
     """What a worker says at the end of an order; the records themselves are in its part file.
 
-    given_up: ids of the requests whose answer it did not read to the end, which may go on in the engine.
+    sent: how many requests it began. given_up: ids of those whose answer it did not read to the end, which may go
+    on in the engine.
     link_changes: how often its host's link to the engine went down or came up meanwhile; None = not known.
     """
 
     worker: str
     sent: int
-    received: int
-    rows_written: int
-    cancelled: bool = False
     given_up: tuple[str, ...] = ()
     link_changes: int | None = None

@@ -18,6 +18,7 @@ from raybench.load.http import auth_headers, tls_context
 from raybench.load.order import Order
 from raybench.load.routes import Routes, bound_socket, require_own
 from raybench.records.clock import Clock
+from raybench.records.schema import Outcome
 from raybench.scenario.load_block import RequestLimits
 
 #: What aiohttp may hold unread of one answer before it stops reading from the socket.
@@ -25,7 +26,7 @@ READ_BYTES_MAX = 1024 * 1024
 
 
 #: (exceptions, outcome, error_class): the first line that fits an exception names its failure.
-FAILURES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
+FAILURES: tuple[tuple[tuple[type[BaseException], ...], Outcome, str], ...] = (
     ((aiohttp.ConnectionTimeoutError,), "timeout", "timeout_connect"),
     ((aiohttp.ServerTimeoutError,), "timeout", "timeout_idle"),
     ((TimeoutError,), "timeout", "timeout_total"),

@@ -23,7 +23,7 @@ from raybench.load.order import Order, WorkerSummary
 from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
 from raybench.records.clock import Clock, ClockAnchor, ClockOffset
-from raybench.records.schema import REQUESTS, WORKER
+from raybench.records.schema import REQUESTS, WORKER, Outcome
 from raybench.records.stream import ArrowEncoder, part_metadata
 
 #: Kind of the part with the worker's own health, beside `requests`.
@@ -33,7 +33,7 @@ FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
 BATCH_ROWS = 64
 #: Outcomes after which the engine may still work on the request.
-GIVEN_UP = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
+GIVEN_UP: frozenset[Outcome] = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
 #: Pause between the steps of the start ramp: the resolution of the loop's timers.
 RAMP_STEP_S = 0.001
 
@@ -91,10 +91,6 @@ class LoadWorker:
         self._shift: _Shift | None = None
         self._run: asyncio.Task[WorkerSummary] | None = None
 
-    def clock_reading(self) -> int:
-        """This host's anchored wall clock, for the coordinator's offset measurement."""
-        return self._clock.unix_ns()
-
     async def arm(self, order: Order) -> None:
         """What needs no tickets: session and template. The first bodies are made between lease and start."""
         await self._disarm()
@@ -114,7 +110,7 @@ class LoadWorker:
         try:
             return await self._run
         except asyncio.CancelledError:
-            return shift.summary(cancelled=True)
+            return shift.summary()
         finally:
             self._run = self._shift = None
             await armed.client.close()
@@ -199,7 +195,6 @@ class _Shift:
         self._rows: list[dict[str, object]] = []
         self._sent = 0
         self._received = 0
-        self._rows_written = 0
         self._output_tokens = 0
         self._given_up: list[str] = []
         self._in_flight = 0
@@ -217,7 +212,7 @@ class _Shift:
         watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
         try:
             with no_garbage_collection():
-                cancelled = await self._send_all(start_unix_ns, flusher)
+                await self._send_all(start_unix_ns, flusher)
         finally:
             await self.tickets.close()
             await _end([watch])
@@ -225,12 +220,13 @@ class _Shift:
             await flusher
         await self._ship(self._encoder.close())
         await self._ship(self._health_encoder.close(), HEALTH)
-        return self.summary(cancelled=cancelled)
+        return self.summary()
 
-    async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
-        """Lease, prepare, wait for the start, keep all slots in flight; True when we were cancelled."""
+    async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
+        """Lease, prepare, wait for the start, keep all slots in flight. Returns when it is cancelled, too."""
         if self._order.sends is not None:
-            return await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
+            await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
+            return
         try:
             await self.tickets.first()
             first = self.tickets.next_ones(self._order.slots)
@@ -239,21 +235,21 @@ class _Shift:
                 await self._armed.client.open(len(first))
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
-            return True
+            return
         starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
-        return await _wait_for(starter, self._slots, flusher)
+        await _wait_for(starter, self._slots, flusher)
 
-    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
-        """An open loop instead of slots; True when we were cancelled."""
+    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
+        """An open loop instead of slots."""
         loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange, self._health.started)
         try:
             loop.prepare()
             await self._armed.client.open(loop.connections)
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
-            return True
+            return
         start_ns = self._clock.monotonic_ns() + start_unix_ns - self._clock.unix_ns()
-        return await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
+        await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:
         """Start the slots at the order's rate, then wait for all of them.
@@ -275,9 +271,8 @@ class _Shift:
     def is_for(self, point_id: str, attempt: int, phase: str) -> bool:
         return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
 
-    def summary(self, *, cancelled: bool) -> WorkerSummary:
-        given_up = tuple(self._given_up)
-        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled, given_up)
+    def summary(self) -> WorkerSummary:
+        return WorkerSummary(self._name, self._sent, tuple(self._given_up))
 
     async def _wait_until(self, start_unix_ns: int) -> None:
         while (left_ns := start_unix_ns - self._clock.unix_ns()) > 0:
@@ -333,7 +328,6 @@ class _Shift:
             await asyncio.sleep(0)  # reads come first
         if batches:
             await self._ship(b"".join(batches))
-            self._rows_written += len(rows)
         order = self._order
         health = self._health.row(
             point_id=order.point_id,
@@ -351,23 +345,19 @@ class _Shift:
 
 async def _wait_for(
     starter: asyncio.Task[None], slots: list[asyncio.Task[None]], flusher: asyncio.Task[None]
-) -> bool:
-    """Wait for all slots; when we are cancelled, cancel them, let them make their records, say True.
+) -> None:
+    """Wait for all slots; when we are cancelled, cancel them and let them make their records.
 
     A slot that raises is a bug of ours, and records that cannot be stored are worth no load: in both
     cases the other slots are ended and the exception goes up.
     """
-    cancelled = False
-    try:
+    with suppress(asyncio.CancelledError):
         await asyncio.wait({starter, flusher}, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        cancelled = True
     await _end([starter])  # no further slot is started
     await _end(slots)
     for task in (*slots, starter, flusher):
         if task.done() and not task.cancelled():
             task.result()
-    return cancelled
 
 
 @contextmanager

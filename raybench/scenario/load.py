@@ -26,7 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file. Raises ConfigError with all problems."""
-    return load_model(Scenario, path)
+    return parse_scenario(read_text(path), str(path))
 
 
 def parse_scenario(text: str, source: str) -> Scenario:

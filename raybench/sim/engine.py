@@ -299,7 +299,6 @@ class Engine:
 
     def _emit(self, request: Request, count: int, touched: dict[Request, None]) -> None:
         request.output += count
-        request.last_token_at = self.now
         touched[request] = None
         stopped = request.stops_at is not None and request.output >= request.stops_at
         if stopped or request.output >= request.max_new_tokens:

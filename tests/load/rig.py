@@ -22,7 +22,7 @@ from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.load.worker import LoadWorker
 from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
-from raybench.records.clock import NO_OFFSET, AnchoredClock
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import Part, read_part
@@ -121,7 +121,7 @@ class Fleet:
             for (name, share), before in zip(slots.items(), befores, strict=False):
                 await self.members[name].arm(replace(whole, slots=share, first_route=before))
             start = self.clock.unix_ns()
-            runs = [worker.run(self.desk, start, NO_OFFSET) for worker in self.members.values()]
+            runs = [worker.run(self.desk, start, ClockOffset(0, 0)) for worker in self.members.values()]
             return list(await asyncio.gather(*runs))
         finally:
             self.desk.close()

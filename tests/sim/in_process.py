@@ -26,7 +26,7 @@ from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
-from raybench.records.clock import NO_OFFSET, AnchoredClock, ClockAnchor, ClockOffset
+from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
@@ -73,7 +73,7 @@ class PlainFleet:
         return []
 
     async def offsets(self) -> dict[str, ClockOffset]:
-        return dict.fromkeys(self._members, NO_OFFSET)
+        return dict.fromkeys(self._members, ClockOffset(0, 0))
 
     async def execute(
         self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
@@ -147,7 +147,7 @@ class PlainHost:
         return GpuState()
 
     async def clocks(self) -> dict[str, ClockOffset]:
-        return {COORDINATOR: NO_OFFSET}
+        return {COORDINATOR: ClockOffset(0, 0)}
 
     async def watch_links(self) -> None:
         """Nothing: there is no link between two parts of one process."""

@@ -40,7 +40,7 @@ from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import History, Outcome
-from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
+from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
@@ -215,7 +215,7 @@ class FakeFleet:
         return fresh
 
     async def offsets(self) -> dict[str, ClockOffset]:
-        return {name: NO_OFFSET for name in self.names if name not in self._lost}
+        return {name: ClockOffset(0, 0) for name in self.names if name not in self._lost}
 
     async def recall(
         self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
@@ -317,11 +317,11 @@ class FakeFleet:
     async def _store(
         self, name: str, order: Order, rows: Sequence[Mapping[str, object]], *, lost: bool
     ) -> WorkerSummary | None:
-        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **NO_OFFSET.to_metadata()}
+        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **ClockOffset(0, 0).to_metadata()}
         encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
         data = encoder.encode(rows) + (b"" if lost else encoder.close())
         await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
-        return None if lost else WorkerSummary(name, len(rows), len(rows), len(rows))
+        return None if lost else WorkerSummary(name, len(rows))
 
 
 @dataclass
@@ -369,7 +369,7 @@ class FakeHost:
         return GpuState(self.reason)
 
     async def clocks(self) -> dict[str, ClockOffset]:
-        return {"coordinator": NO_OFFSET}
+        return {"coordinator": ClockOffset(0, 0)}
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         self.log.append(f"watch log {arm_name}")
