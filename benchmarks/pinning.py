@@ -28,9 +28,9 @@ from raybench.corpus.synthetic import synthetic_ids
 from raybench.corpus.tokens import render_ids
 from raybench.deploy.arms import launch_null_server
 from raybench.engines.contract import RequestShape
+from raybench.load.health import WorkerHealth
 from raybench.load.order import Endpoint, Order
 from raybench.load.worker import LoadWorker
-from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
 from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles

@@ -28,13 +28,13 @@ from raybench.deploy.ledger import DigestCache
 from raybench.deploy.links import LinkWatch
 from raybench.engines import ENGINES
 from raybench.errors import TargetError
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.routes import own_addresses
 from raybench.load.worker import LoadWorker
 from raybench.monitors.boards import read_boards
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
-from raybench.monitors.host import WorkerHealth
 from raybench.monitors.nvml import NvmlSource
 from raybench.monitors.recording import FLUSH_S, GpuRecording
 from raybench.monitors.server_log import LogTail, LogWatch

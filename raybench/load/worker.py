@@ -1,6 +1,6 @@
 """A load worker: keeps its slots in flight until no ticket is left, and streams out records.
 
-A plain class that runs on one event loop; `cluster/fleet.py` wraps it into a Ray actor, a test steps
+A plain class that runs on one event loop; `cluster/actors.py` wraps it into a Ray actor, a test steps
 it directly. The worker decides nothing: slots, tickets and the start come from the coordinator.
 """
 
@@ -17,6 +17,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import Client, make_client
 from raybench.load.exchange import Exchange, record
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
 from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, WorkerSummary
@@ -28,7 +29,7 @@ from raybench.records.stream import ArrowEncoder, part_metadata
 
 #: Kind of the part with the worker's own health, beside `requests`.
 HEALTH = "health"
-#: How often finished records leave the worker; a crash loses at most this much (design 6).
+#: How often finished records leave the worker; a crash loses at most this much.
 FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
 BATCH_ROWS = 64
@@ -56,31 +57,21 @@ class Desk(Protocol):
         """A sign of life with numbers for the progress display."""
 
 
-class Health(Protocol):
-    """Measures this process while it works (`monitors.host.WorkerHealth`)."""
-
-    async def watch(self, unread: Callable[[], list[int]]) -> None:
-        """Until cancelled. unread: looks into the receive queues (`load.client.Client.unread`)."""
-
-    def started(self, late_ns: int) -> None:
-        """A request was begun so long after it was due: by the start ramp, or by an open loop's schedule."""
-
-    def row(
-        self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
-    ) -> dict[str, object]:
-        """One row of records.schema.WORKER: since the last row."""
-
-
 class LoadWorker:
     """One process's share of the load.
 
     clock: anchored (`records.clock.AnchoredClock`), so that no step of the wall clock moves a stamp.
     prompts: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
-    of a node.
+    of a node. make_health: called at the start of each order.
     """
 
     def __init__(
-        self, name: str, host: str, prompts: dict[str, Rendered], clock: Clock, make_health: Callable[[], Health]
+        self,
+        name: str,
+        host: str,
+        prompts: dict[str, Rendered],
+        clock: Clock,
+        make_health: Callable[[], WorkerHealth],
     ) -> None:
         self.name = name
         self._make_health = make_health
@@ -182,7 +173,7 @@ class _Shift:
         desk: Desk,
         clock: Clock,
         offset: ClockOffset,
-        health: Health,
+        health: WorkerHealth,
     ) -> None:
         order = armed.order
         self._name = name

@@ -19,7 +19,7 @@ from raybench.records.files import append_all, sync_folder
 from raybench.records.schema import GPU
 from raybench.records.stream import ArrowEncoder, part_metadata
 
-#: How often samples leave the process; a crash loses at most this much (design 6).
+#: How often samples leave the process; a crash loses at most this much.
 FLUSH_S = 0.5
 
 

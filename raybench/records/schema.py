@@ -158,7 +158,7 @@ SERVER_LOG = pa.schema(
     ]
 )
 
-#: The worker's own health, one row a second (design 5, self-check).
+#: The worker's own health, two rows a second.
 WORKER = pa.schema(
     [
         ("worker", _str),

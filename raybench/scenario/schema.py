@@ -316,7 +316,7 @@ class Corpus(Model):
 
 
 class Guards(Model):
-    """Limits of the procedure and of validity (design section 4). Every wait has one."""
+    """Limits of the procedure and of validity. Every wait has one."""
 
     strict: bool = True
     hit_rate_max: Annotated[float, Field(ge=0, le=1)] = 0.01

@@ -17,10 +17,10 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
 from raybench.load.client import Client, make_client
 from raybench.load.exchange import Exchange, record
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Returned, split_slots
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.load.worker import LoadWorker
-from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
 from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
