@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from raybench.engines.contract import Decoder
-from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
+from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps, Try, send_with_retry
 from raybench.load.http import auth_headers
 from raybench.load.order import Order
 from raybench.load.routes import Route, Routes, connected_socket, require_own
@@ -76,24 +76,10 @@ class WireClient:
         await asyncio.sleep(0)  # in which the loop closes the sockets
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
-        """One request, to its end.
-
-        A connection that was used before, or has waited since it was opened, and on which not one response
-        byte came is tried again once, openly (`tries` 2) and on a new one: the server closed it while it was
-        idle.
-        """
+        """One request, to its end."""
         self._watch_limits()
         asked_ns = self._now()
-        stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=False)
-        tries = 1
-        silent = response.last_ns is None
-        if failure is not None and failure.outcome == "disconnected" and stamps.reused and silent:
-            tries = 2
-            stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=True)
-        answer = decoder.finish(complete=response.complete)
-        if failure is None:
-            failure = Failure.of_answer(answer)
-        return Exchange(stamps, answer, failure, tries, response.status)
+        return await send_with_retry(lambda fresh: self._try(path, body, decoder, asked_ns, fresh), decoder)
 
     def unread(self) -> list[int]:
         """By turns over all requests under way, UNREAD_SAMPLE at a time."""
@@ -102,10 +88,8 @@ class WireClient:
         count = min(UNREAD_SAMPLE, len(self._to_look_at))
         return [self._to_look_at.popleft().unread_bytes() for _ in range(count)]
 
-    async def _try(
-        self, path: str, body: bytes, decoder: Decoder, asked_ns: int, *, fresh: bool
-    ) -> tuple[Stamps, Response, Failure | None]:
-        stamps = Stamps(asked_ns=asked_ns)
+    async def _try(self, path: str, body: bytes, decoder: Decoder, asked_ns: int, fresh: bool) -> Try:
+        stamps = Stamps(asked_ns)
         response = Response(decoder, asyncio.get_running_loop().create_future())
         failure: Failure | None = None
         wire: Wire | None = None
@@ -132,7 +116,7 @@ class WireClient:
         stamps.end_ns = response.last_ns if failure is None and response.last_ns is not None else self._now()
         if wire is not None:
             self._give_back(wire, failure)
-        return stamps, response, failure
+        return Try(stamps, response.status, failure, response.complete, silent=response.last_ns is None)
 
     async def _take(self, fresh: bool) -> Wire:
         while self._idle and not fresh:
