@@ -23,12 +23,11 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
-from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
+from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.histogram import Histogram, LatencyName
-from raybench.engines.latencies import read_latencies
+from raybench.engines.loose_json import object_of, str_of
 from raybench.engines.metrics import Labels, Metrics
 from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.wire import object_of, str_of
 
 _NO_RESET = (
     "the server has no /reset_prefix_cache: start vLLM with VLLM_SERVER_DEV_MODE=1, or with "
