@@ -216,7 +216,7 @@ class OpenAIReader:
 
 
 class OpenAI:
-    """A server of which only the OpenAI routes are known."""
+    """A server of which only the OpenAI routes are known; engines that have more of their own build on it."""
 
     name = "openai"
 
