@@ -11,7 +11,7 @@ from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
 from raybench.scenario.load_block import RequestLimits
-from raybench.scenario.schema import Arm
+from raybench.scenario.schema import Arm, Tls
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,13 @@ class Endpoint:
     engine: str
     headers: dict[str, str] = field(default_factory=dict)
     api_key_env: str | None = None
-    tls_verify: bool = True
-    tls_ca_file: str | None = None
+    tls: Tls = field(default_factory=Tls)
     load_urls: tuple[str, ...] = ()
 
     @classmethod
     def of_arm(cls, arm: Arm, url: str) -> Endpoint:
         """The arm's engine at `url`, which is its own or that of what was launched for it."""
-        return cls(
-            url,
-            arm.engine,
-            dict(arm.headers),
-            arm.api_key_env,
-            arm.tls.verify,
-            arm.tls.ca_file,
-            tuple(arm.load_urls),
-        )
+        return cls(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls, tuple(arm.load_urls))
 
 
 @dataclass(frozen=True)

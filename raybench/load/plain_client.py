@@ -68,7 +68,7 @@ class PlainClient:
         trace.on_connection_create_end.append(self._on_created)
         trace.on_connection_reuseconn.append(self._on_reused)
         trace.on_request_chunk_sent.append(self._on_sent)
-        tls = tls_context(endpoint)
+        tls = tls_context(endpoint.tls)
 
         def session(source: str | None, *, keep_connections: bool) -> aiohttp.ClientSession:
             make_socket = None if source is None else (lambda _address: bound_socket(source))
