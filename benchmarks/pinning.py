@@ -51,7 +51,7 @@ def worker(url: str, streams: int, path: Path, number: int, start_unix_ns: int) 
     desk = OrderDesk(run, files, clock)
     prompts = {"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=4096)))}
     name = f"w{number}"
-    one = LoadWorker(name, "host", prompts, clock, lambda: WorkerHealth(name, clock))
+    one = LoadWorker(name, prompts, clock, lambda: WorkerHealth(name, clock))
     order = Order(
         point_id=POINT,
         attempt=1,

@@ -75,7 +75,7 @@ class LoadWorkerActor:
     def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
         _raise_open_files()
         clock = self._clock = AnchoredClock()
-        self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
+        self._worker = LoadWorker(name, prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
 
     async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:

@@ -23,7 +23,7 @@ from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, WorkerSummary
 from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
-from raybench.records.clock import Clock, ClockAnchor, ClockOffset
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER, Outcome
 from raybench.records.stream import ArrowEncoder, part_metadata
 
@@ -60,22 +60,20 @@ class Desk(Protocol):
 class LoadWorker:
     """One process's share of the load.
 
-    clock: anchored (`records.clock.AnchoredClock`), so that no step of the wall clock moves a stamp.
     prompts: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
-    of a node. make_health: called at the start of each order.
+    of a node. clock: anchored, so that no step of the wall clock moves a stamp. make_health: called at the start
+    of each order.
     """
 
     def __init__(
         self,
         name: str,
-        host: str,
         prompts: dict[str, Rendered],
-        clock: Clock,
+        clock: AnchoredClock,
         make_health: Callable[[], WorkerHealth],
     ) -> None:
         self.name = name
         self._make_health = make_health
-        self._host = host
         self._prompts = prompts
         self._clock = clock
         self._armed: _Armed | None = None
@@ -95,7 +93,7 @@ class LoadWorker:
         if self._armed is None:
             raise AssertionError("run before arm")
         armed, self._armed = self._armed, None
-        shift = _Shift(self.name, self._host, armed, desk, self._clock, offset, self._make_health())
+        shift = _Shift(self.name, armed, desk, self._clock, offset, self._make_health())
         self._shift = shift
         self._run = asyncio.ensure_future(shift.work(start_unix_ns + offset.offset_ns))
         try:
@@ -168,10 +166,9 @@ class _Shift:
     def __init__(
         self,
         name: str,
-        host: str,
         armed: _Armed,
         desk: Desk,
-        clock: Clock,
+        clock: AnchoredClock,
         offset: ClockOffset,
         health: WorkerHealth,
     ) -> None:
@@ -190,7 +187,7 @@ class _Shift:
         self._given_up: list[str] = []
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
-        anchor = ClockAnchor.now(clock, host)
+        anchor = clock.reading().anchor
         self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", anchor, **labels))
         self._health = health
         self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))

@@ -98,7 +98,7 @@ class Fleet:
 
     path: Path
     workers: int
-    clock: AnchoredClock = field(default_factory=AnchoredClock)
+    clock: AnchoredClock = field(default_factory=lambda: AnchoredClock(host="host"))
 
     def __post_init__(self) -> None:
         self.run = RunDirectory(self.path / "run")
@@ -110,7 +110,7 @@ class Fleet:
         self.members = {name: self._worker(name, text) for name in self.names}
 
     def _worker(self, name: str, text: dict[str, Rendered]) -> LoadWorker:
-        return LoadWorker(name, "host", text, self.clock, lambda: WorkerHealth(name, self.clock))
+        return LoadWorker(name, text, self.clock, lambda: WorkerHealth(name, self.clock))
 
     async def carry_out(self, whole: Order, concurrency: int) -> list[WorkerSummary]:
         """`whole` spread over the workers; `slots` and the like are set here."""

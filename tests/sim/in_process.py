@@ -61,8 +61,7 @@ class PlainFleet:
         text = {"ids": render_ids(corpus.ids)}
         self._desk, self._clock = desk, clock
         self._members = {
-            f"w{number:03d}": LoadWorker(f"w{number:03d}", "host", text, clock, UnknownHealth)
-            for number in range(workers)
+            f"w{number:03d}": LoadWorker(f"w{number:03d}", text, clock, UnknownHealth) for number in range(workers)
         }
 
     @property
@@ -190,7 +189,7 @@ class Played:
 
 async def play(scenario: Scenario, path: Path, *, held_windows: int | None = None, workers: int = 2) -> Played:
     """Carry a scenario out. held_windows: so many that come first the fault `preload_corpus` holds; None = all."""
-    clock = AnchoredClock()
+    clock = AnchoredClock(host="host")
     run = RunDirectory(path / "run")
     run.create()
     write_json(run.manifest, {"run_id": RUN_ID})
