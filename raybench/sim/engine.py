@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raybench.sim.admission import OutputShare
 from raybench.sim.cache import PrefixHasher
 from raybench.sim.faults import Faults
 from raybench.sim.pool import KvPool
-from raybench.sim.prefill import NEVER, Batch, PrefillQueue
+from raybench.sim.prefill import NEVER, Batch, OutputShare, PrefillQueue
 from raybench.sim.profiles import Profile
 from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.speculation import Acceptance
