@@ -37,6 +37,7 @@ from raybench.scenario.values import (
     VariableName,
     Words,
     refuse_repeats,
+    refuse_shared_names,
 )
 
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
@@ -379,11 +380,8 @@ class Scenario(Model):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Scenario:
-        names: list[str] = []
+        refuse_shared_names((workload.name for workload in self.workloads), "workload", "workloads")
         for index, workload in enumerate(self.workloads):
-            if workload.name in names:
-                raise Misfit("another workload has this name", "workloads", index, "name")
-            names.append(workload.name)
             for place, arm in enumerate(workload.arms):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
