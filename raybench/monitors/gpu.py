@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -255,18 +255,15 @@ class GpuSampler:
         return rows
 
     def status(self) -> GpuStatus:
-        status = self._status
-        return GpuStatus(
-            status.available,
-            status.reason,
-            status.devices,
-            (*self._source.warnings, *self._warnings),
-            self._samples,
-            self._gaps,
-            self._failing,
-            self._stalled(),
-            tuple(self._holes),
-            dict(self._lost),
+        return replace(
+            self._status,
+            warnings=(*self._source.warnings, *self._warnings),
+            samples=self._samples,
+            gaps=self._gaps,
+            failing=self._failing,
+            stalled=self._stalled(),
+            holes=tuple(self._holes),
+            last_seen_unix_ns=dict(self._lost),
         )
 
     @property
