@@ -91,5 +91,5 @@ def monitor_host(
     except OSError as error:
         problem = ConfigProblem(f"cannot be written: {error.strerror}", path="--out", value=str(out))
         raise ConfigError("options", problem) from None
-    say(f"{recording.status().samples} samples, {recording.status().gaps} gaps; take them into a run with")
+    say(f"{recording.status().samples} samples, {recording.status().gap_rows} gaps; take them into a run with")
     say(f"raybench merge RUN --monitor {path}")

@@ -115,7 +115,7 @@ def main() -> int:
         "sample_cost_us": cost_us,
         "interval_s": interval_s,
         "samples": status.samples,
-        "gaps": status.gaps,
+        "gaps": status.gap_rows,
         "warnings": list(status.warnings),
         "at_marks": at_marks(table.filter(pc.equal(table["gpu_index"], 0)), out / "marks.csv"),
         "null_fields": [name for name in table.column_names if name != "note" and table[name].null_count],
