@@ -60,7 +60,7 @@ class Desk(Protocol):
 class LoadWorker:
     """One process's share of the load.
 
-    prompts: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
+    rendered: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
     of a node. clock: anchored, so that no step of the wall clock moves a stamp. make_health: called at the start
     of each order.
     """
@@ -68,13 +68,13 @@ class LoadWorker:
     def __init__(
         self,
         name: str,
-        prompts: dict[str, Rendered],
+        rendered: dict[str, Rendered],
         clock: AnchoredClock,
         make_health: Callable[[], WorkerHealth],
     ) -> None:
         self.name = name
         self._make_health = make_health
-        self._prompts = prompts
+        self._rendered = rendered
         self._clock = clock
         self._armed: _Armed | None = None
         self._shift: _Shift | None = None
@@ -85,7 +85,7 @@ class LoadWorker:
         await self._disarm()
         engine = ENGINES[order.endpoint.engine]
         template = engine.template(order.shape)
-        rendered = None if order.prompts else self._prompts[template.prompt]
+        rendered = None if order.prompts else self._rendered[template.prompt]
         self._armed = _Armed(order, engine, template, rendered, make_client(order, self._clock))
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
@@ -129,12 +129,12 @@ class _Armed:
     """An order with everything prepared that does not depend on the start."""
 
     def __init__(
-        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered | None, client: Client
+        self, order: Order, engine: Engine, template: BodyTemplate, rendered: Rendered | None, client: Client
     ) -> None:
         self.order = order
         self.engine = engine
         self.template = template
-        self.prompts = prompts
+        self._rendered = rendered
         self.client = client
         self._bodies: dict[int, bytes] = {}
         self._templates = {order.shape.output_tokens: template}
@@ -153,11 +153,11 @@ class _Armed:
         if prompt is not None:
             own = self.engine.template(shape)
             return own.render(rid, prompt.as_messages if own.prompt == "messages" else prompt.body)
-        assert self.prompts is not None, "without a prompt set, text comes from a corpus"
+        assert self._rendered is not None, "without a prompt set, text comes from a corpus"
         template = self._templates.get(shape.output_tokens)
         if template is None:
             template = self._templates[shape.output_tokens] = self.engine.template(shape)
-        return template.render(rid, self.prompts.slice(start, start + shape.input_tokens))
+        return template.render(rid, self._rendered.slice(start, start + shape.input_tokens))
 
 
 class _Shift:
