@@ -21,7 +21,7 @@ from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import stage, stage_source
+from raybench.cluster.package import SCENARIO_FILE, stage, stage_source
 from raybench.cluster.spec import PACKAGE_BYTES_MAX, ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
@@ -141,14 +141,12 @@ def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.S
     limit = spec.package.max_bytes if spec is not None else PACKAGE_BYTES_MAX
     # A local run reads everything where it lies; only a cluster needs it packed.
     scenario = request.scenario
-    package = stage(
-        scenario, None if local else request.base, folder, ship_source=ship and not local, bytes_max=limit
-    )
+    stage(scenario, None if local else request.base, folder, ship_source=ship and not local, bytes_max=limit)
     runs_dir = str(request.runs_dir) if local else (spec.runs_dir if spec is not None else REMOTE_RUNS_DIR)
     resumed = request.resume is not None
     run_id = request.resume.name if request.resume is not None else new_run_id(scenario)
     path = str(request.resume) if local and resumed else f"{runs_dir}/{run_id}"
-    arguments = ["run", str(folder / package.scenario) if local else package.scenario]
+    arguments = ["run", str(folder / SCENARIO_FILE) if local else SCENARIO_FILE]
     arguments += ["--resume", path] if resumed else ["--runs-dir", runs_dir, "--run-id", run_id]
     arguments += ["--source", request.source]
     if local:

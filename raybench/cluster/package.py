@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,17 +25,10 @@ TRACES_FOLDER = "traces"
 PROMPTS_FOLDER = "prompts"
 
 
-@dataclass(frozen=True)
-class Package:
-    """A filled staging folder; `scenario` is the scenario file in it."""
+def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> None:
+    """Fill `folder`; the scenario is its SCENARIO_FILE.
 
-    folder: Path
-    scenario: str
-    size_bytes: int
-
-
-def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> Package:
-    """Fill `folder`. `base`: where the scenario's relative paths start; None leaves what they name in place.
+    base: where the scenario's relative paths start; None leaves what they name in place.
 
     Raises ConfigError when the package would be too large, naming its largest parts.
     """
@@ -51,7 +43,6 @@ def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: b
     _refuse_too_large(sizes, bytes_max)
     for name, source in inputs.items():
         _copy(source, folder / name)
-    return Package(folder, SCENARIO_FILE, sum(sizes.values()))
 
 
 def stage_source(folder: Path) -> None:

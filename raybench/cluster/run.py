@@ -37,8 +37,6 @@ from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario
 
 POLL_S = 0.5
-#: Ray ends a stopped job's driver after 3 s; orderly ends must fit.
-STOP_TIMEOUT_S = 2.5
 
 OnSnapshot = Callable[[Snapshot], None]
 OnNote = Callable[[str], None]

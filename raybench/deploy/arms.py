@@ -237,7 +237,6 @@ class RunningSim:
     """A server of ours that answers at `url` and logs to `log_path`. `process.stop()` ends it."""
 
     url: str
-    pid: int
     process: LaunchedProcess
     log_path: Path
     record: ProcessRecord
@@ -300,15 +299,15 @@ def _start(
     process = LaunchedProcess.start(command, log_path=printed, grace_s=SIM_GRACE_S, name=name, hold=hold)
     try:
         ready = process.wait_ready(ReadyLine(), timeout_s)
-        url, pid = ready.get("url"), ready.get("pid")
-        if not isinstance(url, str) or not isinstance(pid, int):
-            raise TargetError("launch", f"{process.name} printed a ready line without url and pid: {ready}")
+        url = ready.get("url")
+        if not isinstance(url, str):
+            raise TargetError("launch", f"{process.name} printed a ready line without url: {ready}")
     except BaseException:
         process.stop()
         raise
     load_s = (time.time_ns() - began_unix_ns) / 1e9
     record = ProcessRecord(command, {}, None, {}, began_unix_ns, load_s)
-    return RunningSim(url, pid, process, log_path, record)
+    return RunningSim(url, process, log_path, record)
 
 
 def answers(arm: Arm) -> bool:

@@ -134,9 +134,7 @@ def _judge_stop(check: GateCheck, answer: Answer) -> str | None:
 
 
 def _judge_alike(answers: Sequence[Answer]) -> str | None:
-    told = [
-        (answer.text, answer.reasoning, [(c.name, c.arguments) for c in answer.tool_calls]) for answer in answers
-    ]
+    told = [(answer.text, answer.reasoning, _calls(answer)) for answer in answers]
     if not any(told[0]):
         return "the answers are empty"
     differing = [number for number, one in enumerate(told[1:], start=2) if one != told[0]]

@@ -1,8 +1,8 @@
 """The procedure of a point (design section 4): one attempt, step by step, each step journalled.
 
 Runs in the coordinator, one object an arm. Order matters and is asserted by a test: alive, idle,
-prewarm with other text, idle, flush, counters, load, counters. After requests that were given up, ghosts are
-ended. Checking is in `verdict.py`.
+prewarm with other text, idle, flush, counters, load, nothing left inside, counters. After requests that were given
+up, ghosts are ended. Checking is in `verdict.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -19,13 +18,15 @@ import numpy.typing as npt
 from raybench.analysis.server_log import LogSpan
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import QueueState, RequestShape
+from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
 from raybench.load.order import Order, rid_of
-from raybench.load.pacer import Schedule, deal
+from raybench.load.pacer import Schedule
 from raybench.protocol.checks import ServerView
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
+from raybench.protocol.sending import Sent, send
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
@@ -106,7 +107,6 @@ class Procedure:
         self._run_token = run_token
         self._log = log
         self._on_step = on_step
-        self._leased = 0
 
     async def carry_out(self, attempt: Attempt) -> Observed:
         """All steps of one attempt. Raises TargetError when a step cannot be done within its limit."""
@@ -116,43 +116,30 @@ class Procedure:
         idle_known = await self._idle(attempt)
         if len(attempt.prewarm_windows):
             async with self._step(attempt, "prewarm") as detail:
-                result = await self._send(attempt, "prewarm", attempt.prewarm_windows)
-                detail["sent"] = sum(summary.sent for summary in result.summaries)
-                detail["lost"] = dict(result.lost)
-            await self._end_ghosts(attempt, "prewarm", result)
+                warmed = await self._send(attempt, "prewarm", attempt.prewarm_windows)
+                detail |= {"sent": warmed.requests, "lost": dict(warmed.result.lost)}
+            await self._end_ghosts(attempt, "prewarm", warmed.result)
             idle_known = await self._idle(attempt) and idle_known
         log_before_flush = await self._log_mark()
-        flush_reply = None
-        if attempt.flush:
-            async with self._step(attempt, "flush") as detail:
-                refusals: list[str] = []
-                flush_reply = detail["reply"] = await target.flush(guards, refusals.append)
-                detail["refusals"] = refusals[:REFUSALS_KEPT]
+        flush_reply = await self._flush(attempt) if attempt.flush else None
         async with self._step(attempt, "counters_before") as detail:
-            before = detail["view"] = await target.view()
-            detail["latencies"] = await target.latencies()
+            before = await target.view()
+            detail |= _told(before, await target.latencies())
             log_before = detail["log_position"] = await self._log_mark()
             await self._host.watch_links()
         async with self._step(attempt, "load") as detail:
-            result = await self._send(attempt, "load", attempt.windows)
+            sent = await self._send(attempt, "load", attempt.windows)
+            result = sent.result
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
-            detail["sent"] = sum(summary.sent for summary in result.summaries)
-            detail["lost"] = dict(result.lost)
+            detail |= {"sent": sent.requests, "lost": dict(result.lost)}
             links = detail["link_changes"] = await self._link_changes(result)
         where = {"point_id": attempt.point.point_id, "attempt": attempt.number}
         self._journal.append("load_started", **where, unix_ns=result.start_unix_ns)
         self._journal.append("load_ended", **where, unix_ns=result.end_unix_ns)
         async with self._step(attempt, "counters_after") as detail:
-            expected = sum(summary.sent for summary in result.summaries)
-            after = detail["view"] = await target.view_after(before, expected, guards.counters_settle_s)
-            detail["latencies"] = await target.latencies()
-            gone = any(summary.given_up for summary in result.summaries) or result.lost
-            inside = await (target.inside() if gone else target.left_inside(guards.counters_settle_s))
-            if inside is not None and not inside.idle and not gone:
-                # A gauge may lag far behind: 20 s on an SGLang with a cache on its host. What is not ours and ends
-                # meanwhile shows in the counters.
-                inside = await target.left_inside(guards.idle_timeout_s)
-                after = detail["view"] = await target.view()
+            left_inside = await self._left_inside(result)
+            after = await target.view_after(before, sent.requests, guards.counters_settle_s)
+            detail |= _told(after, await target.latencies())
             log_after = detail["log_position"] = await self._log_mark()
         await self._end_ghosts(attempt, "load", result)
         return Observed(
@@ -161,13 +148,31 @@ class Procedure:
             load=result,
             flush_reply=flush_reply,
             idle_known=idle_known,
-            leased=self._leased,
-            left_inside=inside,
+            leased=sent.leased,
+            left_inside=left_inside,
             log_flush=self._log_span(log_before_flush, log_before),
             log_load=self._log_span(log_before, log_after),
             log_reason=self._log.reason if self._log.part is None else "the target's host did not answer",
             link_changes=links,
         )
+
+    async def _flush(self, attempt: Attempt) -> str:
+        async with self._step(attempt, "flush") as detail:
+            refusals: list[str] = []
+            reply = await self._target.flush(self._guards, refusals.append)
+            detail |= {"reply": reply, "refusals": refusals[:REFUSALS_KEPT]}
+        return reply
+
+    async def _left_inside(self, result: FleetResult) -> QueueState | None:
+        """What the engine still has when all that is ours has ended.
+
+        A gauge may lag far behind: 20 s on an SGLang with a cache on its host. It is waited for before the
+        counters are read, so that a request of somebody else's that ends meanwhile shows in them. What we gave up
+        is not waited for: it is ended as a ghost.
+        """
+        if result.lost or any(summary.given_up for summary in result.summaries):
+            return await self._target.inside()
+        return await self._target.left_inside(self._guards.idle_timeout_s)
 
     async def _link_changes(self, result: FleetResult) -> dict[str, int]:
         told = {summary.worker: summary.link_changes for summary in result.summaries}
@@ -204,7 +209,7 @@ class Procedure:
             detail["source"] = "engine" if known else "unknown"
         return known
 
-    async def _send(self, attempt: Attempt, phase: Phase, windows: Windows) -> FleetResult:
+    async def _send(self, attempt: Attempt, phase: Phase, windows: Windows) -> Sent:
         """Spread the windows over the workers and let them run; the same concurrency cap in any phase.
 
         The prewarm of an open loop has no schedule: it is sent at once.
@@ -213,41 +218,29 @@ class Procedure:
         schedule = attempt.schedule if phase == "load" else None
         concurrency = 0 if schedule is not None else min(attempt.point.concurrency or len(windows), len(windows))
         slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
+        order = Order(
+            point_id=attempt.point.point_id,
+            attempt=attempt.number,
+            phase=phase,
+            endpoint=self._target.endpoint,
+            shape=attempt.shape,
+            limits=self._load.request,
+            slots=concurrency,
+            windows=windows,
+            rid_prefix=self._rid_prefix(attempt, phase),
+            keep_chunks=self._load.keep_chunks,
+            client=self._load.client,
+            starts_per_ms=self._load.starts_per_ms,
+            source_addresses=tuple(self._load.source_addresses),
+            prompts=attempt.prompts,
+        )
         offsets = await self._fleet.offsets()
         await self._note_clocks(attempt, phase, "start", offsets)
-        where = (attempt.point.point_id, attempt.number, phase)
-        self._desk.open(*where, len(windows), slots, self._fleet.recall)
-        befores = list(accumulate(slots.values(), initial=0))
-        orders = {
-            worker: Order(
-                point_id=attempt.point.point_id,
-                attempt=attempt.number,
-                phase=phase,
-                endpoint=self._target.endpoint,
-                shape=attempt.shape,
-                limits=self._load.request,
-                slots=share,
-                windows=windows,
-                rid_prefix=self._rid_prefix(attempt, phase),
-                keep_chunks=self._load.keep_chunks,
-                client=self._load.client,
-                starts_per_ms=self._load.starts_per_ms,
-                source_addresses=tuple(self._load.source_addresses),
-                first_route=number if schedule is not None else befores[number],
-                sends=None if schedule is None else deal(schedule, number, len(workers)),
-                lengths=None if schedule is None else schedule.lengths,
-                prompts=attempt.prompts,
-            )
-            for number, (worker, share) in enumerate(slots.items())
-        }
-        try:
-            result = await self._fleet.execute(orders, offsets, self._guards.start_lead_s)
-        finally:
-            self._leased = self._desk.leased if schedule is None else len(windows)
-            self._desk.close()
+        lead_s = self._guards.start_lead_s
+        sent = await send(order, slots, schedule, self._fleet, self._desk, offsets, lead_s)
         # Measured again: clocks drift, and the merge interpolates between the two.
         await self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
-        return result
+        return sent
 
     async def _note_clocks(
         self, attempt: Attempt, phase: str, when: str, workers: Mapping[str, ClockOffset]
@@ -274,17 +267,13 @@ class Procedure:
             self._journal.append("step", **where, status="failed", seconds=seconds, error=str(error))
             raise
         seconds = (clock.monotonic_ns() - begin_ns) / 1e9
-        self._journal.append("step", **where, status="done", seconds=seconds, **_plain(detail))
+        self._journal.append("step", **where, status="done", seconds=seconds, **detail)
 
 
-def _plain(detail: dict[str, object]) -> dict[str, object]:
-    """Server views and histograms as plain JSON; everything else is plain already."""
-    plain = dict(detail)
-    latencies = plain.pop("latencies", None)
-    if isinstance(latencies, dict):
-        plain["latencies"] = {name: vars(histogram) for name, histogram in latencies.items()}
-    view = plain.pop("view", None)
-    if isinstance(view, ServerView):
-        plain["instance"] = view.instance
-        plain["counters"] = None if view.counters is None else vars(view.counters)
-    return plain
+def _told(view: ServerView, latencies: Mapping[str, Histogram]) -> dict[str, object]:
+    """What the engine says of itself, as plain JSON."""
+    return {
+        "instance": view.instance,
+        "counters": None if view.counters is None else vars(view.counters),
+        "latencies": {name: vars(histogram) for name, histogram in latencies.items()},
+    }

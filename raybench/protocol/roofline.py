@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +30,7 @@ from raybench.load.order import Endpoint, Order
 from raybench.protocol.client_checks import CPU_SATURATED
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LoadFleet
+from raybench.protocol.sending import send
 from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
 from raybench.scenario.load_block import Placement, RequestLimits
@@ -47,6 +47,7 @@ CORE_FULL, NODE_FULL = 0.85, 0.95
 #: Of all cores; from here on a roofline says more about the other work than about the host.
 OTHERS_BUSY = 0.2
 TRUTH_TIMEOUT_S = 60.0
+START_LEAD_S = 0.25
 EMPTY = History({}, {}, {})
 
 WorkersPerNode = int | Literal["auto"]
@@ -169,9 +170,10 @@ class Probe:
         ramp_ms = max(slots.values()) // order.starts_per_ms
         pace = {"ttft_ms": SETTLE_MS + 2 * ramp_ms, "gap_ms": gap_ms}
         await self._ask("/null/pace", pace)
-        result = await self._send(order, slots)
+        offsets = await self._fleet.offsets()
+        sent = await send(order, slots, None, self._fleet, self._desk, offsets, START_LEAD_S)
         told = await self._ask("/null/truth", None)
-        return await asyncio.to_thread(self._judge, kind, order, len(slots), result, told, gap_ms)
+        return await asyncio.to_thread(self._judge, kind, order, len(slots), sent.result, told, gap_ms)
 
     def _order(self, kind: str, streams: int, gap_ms: int) -> Order:
         tokens = max(3, round(self._settings.effort.steady_s * 1000 / gap_ms) + 1)
@@ -188,20 +190,6 @@ class Probe:
             rid_prefix=f"rb-null-{self._serial:05d}-l",
             client=self._settings.client,
         )
-
-    async def _send(self, order: Order, slots: dict[str, int]) -> FleetResult:
-        offsets = await self._fleet.offsets()
-        where = (order.point_id, order.attempt, order.phase)
-        self._desk.open(*where, len(order.windows), slots, self._fleet.recall)
-        befores = accumulate(slots.values(), initial=0)
-        orders = {
-            worker: replace(order, slots=share, first_route=before)
-            for (worker, share), before in zip(slots.items(), befores, strict=False)
-        }
-        try:
-            return await self._fleet.execute(orders, offsets, start_lead_s=0.25)
-        finally:
-            self._desk.close()
 
     async def _ask(self, path: str, body: object) -> list[dict[str, Any]]:
         """The same question to all null servers."""

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from typing import TypeVar
 
-from raybench.engines.contract import Counters, Engine, Facts, Gauges, Http, QueueState
+from raybench.engines.contract import Counters, Engine, Facts, Http, QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
@@ -20,6 +21,7 @@ from raybench.records.clock import Clock
 from raybench.scenario.schema import Arm, Guards
 
 Sleep = Callable[[float], Awaitable[object]]
+T = TypeVar("T")
 
 #: Pause between two looks at the engine while waiting for it.
 POLL_S = 0.2
@@ -124,12 +126,7 @@ class Target:
 
     async def left_inside(self, settle_s: float) -> QueueState | None:
         """`inside`, once it is nothing or `settle_s` are over: gauges may lag behind the last answer."""
-        end_ns = self.clock.monotonic_ns() + int(settle_s * 1e9)
-        while True:
-            state = await self.inside()
-            if state is None or state.idle or self.clock.monotonic_ns() >= end_ns:
-                return state
-            await self.sleep(POLL_S)
+        return await self._settled(self.inside, lambda state: state is None or state.idle, settle_s)
 
     async def end_ghosts(self, rids: Sequence[str], grace_s: float) -> int:
         """Requests that we gave up may go on inside: after `grace_s` those are aborted by id; how many were.
@@ -169,19 +166,22 @@ class Target:
 
         Engines move some counters a moment after the last byte has left.
         """
-        end_ns = self.clock.monotonic_ns() + int(settle_s * 1e9)
-        while True:
-            after = await self.view()
+
+        def caught_up(after: ServerView) -> bool:
             counted = _delta(before.counters, after.counters)
-            if counted is None or counted >= requests or self.clock.monotonic_ns() >= end_ns:
-                return after
-            await self.sleep(POLL_S)
+            return counted is None or counted >= requests
+
+        return await self._settled(self.view, caught_up, settle_s)
 
     async def facts(self) -> Facts:
         return await self.engine.facts(self.controls[0])
 
-    async def gauges(self) -> tuple[Counters, Gauges] | None:
-        return await self.engine.scrape(self.controls[0])
+    async def _settled(self, look: Callable[[], Awaitable[T]], done: Callable[[T], bool], limit_s: float) -> T:
+        """Look again until it is as it should be, or the limit is over; what was seen last."""
+        end_ns = self.clock.monotonic_ns() + int(limit_s * 1e9)
+        while not done(seen := await look()) and self.clock.monotonic_ns() < end_ns:
+            await self.sleep(POLL_S)
+        return seen
 
     async def _until(
         self, look: Callable[[], Awaitable[str | None]], step: str, timeout_s: float, pause_s: float

@@ -53,11 +53,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_o_r1_results_and_git_never_get_into_the_package(project: Path, folder: Path) -> None:
-    package = stage(with_corpus("corpus.npy"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
+    stage(with_corpus("corpus.npy"), project, folder, ship_source=True, bytes_max=PACKAGE_BYTES_MAX)
     staged = files(folder)
     own = {f"raybench/{name}" for name in files(SOURCE) if "__pycache__" not in name}
     assert staged == own | {"scenario.json", "corpus/corpus.npy"}
-    assert package.size_bytes == sum((folder / name).stat().st_size for name in staged) < 3 * 1024 * 1024
+    assert sum((folder / name).stat().st_size for name in staged) < 3 * 1024 * 1024
 
 
 def test_without_the_source_only_the_scenario_travels(project: Path, folder: Path) -> None:
@@ -82,8 +82,8 @@ def test_a_corpus_beside_the_scenario_is_found_in_the_package(project: Path, fol
     (project / "built" / "ids.npy").write_bytes(b"ids")
     (project / "scenarios").mkdir()
     given = with_corpus("../built")
-    package = stage(given, project / "scenarios", folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
-    staged = read_staged(folder / package.scenario)
+    stage(given, project / "scenarios", folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    staged = read_staged(folder / "scenario.json")
     assert staged.corpus.path == "corpus/built"
     assert (folder / "corpus" / "built" / "ids.npy").read_bytes() == b"ids"
     assert given.corpus.path == "../built", "the scenario of the run is left as it was"
@@ -91,8 +91,8 @@ def test_a_corpus_beside_the_scenario_is_found_in_the_package(project: Path, fol
 
 def test_an_absolute_corpus_is_the_cluster_s_own(folder: Path, project: Path) -> None:
     path = "/data/on/the/nodes.npy"
-    package = stage(with_corpus(path), project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
-    assert read_staged(folder / package.scenario).corpus.path == path
+    stage(with_corpus(path), project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert read_staged(folder / "scenario.json").corpus.path == path
     assert files(folder) == {"scenario.json"}
 
 
@@ -109,8 +109,8 @@ def test_a_local_run_leaves_the_corpus_where_it_is(folder: Path) -> None:
 
 def test_the_staged_scenario_measures_the_same(project: Path, folder: Path) -> None:
     given = scenario()
-    package = stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
-    assert effective(read_staged(folder / package.scenario)) == effective(given)
+    stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    assert effective(read_staged(folder / "scenario.json")) == effective(given)
 
 
 def test_traces_travel_each_in_a_folder_of_its_workload(project: Path, folder: Path) -> None:
@@ -120,8 +120,8 @@ def test_traces_travel_each_in_a_folder_of_its_workload(project: Path, folder: P
     one = "{{name: {}, input_tokens: 64, output_tokens: 4, requests: 1, trace: {{path: {}}}}}"
     paths = {"first": "t.jsonl", "second": "a/t.jsonl", "third": "/on/the/node.csv"}
     given = scenario("\n".join("  - " + one.format(name, path) for name, path in paths.items()))
-    package = stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
-    staged = [workload.trace for workload in read_staged(folder / package.scenario).workloads]
+    stage(given, project, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    staged = [workload.trace for workload in read_staged(folder / "scenario.json").workloads]
     named = [trace.path for trace in staged if trace is not None]
     assert named == ["traces/first/t.jsonl", "traces/second/t.jsonl", "/on/the/node.csv"]
     assert [(folder / name).read_text()[-2] for name in named[:2]] == ["1", "0"]

@@ -38,8 +38,8 @@ def test_every_step_of_an_attempt_in_its_order(tmp_path: Path, monkeypatch: pyte
         "flush",
         "counters",
         "load",
+        "idle",  # nobody else is left inside, and gauges have caught up: what ended meanwhile is in the counters
         "counters",
-        "idle",  # nobody else is left inside
     ]
     assert stage.steps() == [
         "alive",
@@ -75,7 +75,7 @@ def test_o_p1_no_flush_ever_happens_during_a_load(tmp_path: Path, monkeypatch: p
     log = once(stage.engine.log)
     for number, name in enumerate(log):
         if name == "load":
-            assert log[number - 1 : number + 2] == ["counters", "load", "counters"]
+            assert log[number - 1 : number + 3] == ["counters", "load", "idle", "counters"]
 
 
 def test_o_l1_the_prewarm_obeys_the_cap_of_the_load_and_sends_other_text(
