@@ -43,7 +43,7 @@ from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
 from raybench.records.schema import REQUESTS  # noqa: E402
 from raybench.records.stream import read_part, unify  # noqa: E402
-from raybench.scenario.load_block import RequestLimits  # noqa: E402
+from raybench.scenario.load_block import Load  # noqa: E402
 from raybench.scenario.schema import SyntheticCorpus  # noqa: E402
 
 POINT = "bench/load/c1"
@@ -228,11 +228,10 @@ def order(work: Work, port: int, attempt: int, slots: int, client: str) -> Order
         phase="load",
         endpoint=Endpoint(f"http://127.0.0.1:{port}", ENGINE_OF[work.api]),
         shape=RequestShape(work.api, INPUT_TOKENS, work.tokens, model="mock"),
-        limits=RequestLimits(),
+        load=Load(client=client),
         slots=slots,
         windows=np.arange(work.requests, dtype=np.int64) * 64 % (CORPUS_TOKENS - INPUT_TOKENS),
         rid_prefix="rb-bench-00001-l",
-        client=client,
     )
 
 

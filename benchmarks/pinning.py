@@ -36,7 +36,7 @@ from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load
 from raybench.scenario.schema import SyntheticCorpus
 
 POINT, GAP_MS, TOKENS = "bench/pinning/c1", 20, 128
@@ -58,7 +58,7 @@ def worker(url: str, streams: int, path: Path, number: int, start_unix_ns: int) 
         phase="load",
         endpoint=Endpoint(url, "sglang"),
         shape=RequestShape("completions", 128, TOKENS),
-        limits=RequestLimits(),
+        load=Load(),
         slots=streams,
         windows=np.zeros(streams, np.int64),
         rid_prefix=f"rb-pin-{number:05d}-l",

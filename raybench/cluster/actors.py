@@ -89,7 +89,7 @@ class LoadWorkerActor:
     async def arm(self, order: Order) -> None:
         await self._worker.arm(order)
         urls = [order.endpoint.url, *order.endpoint.load_urls]
-        self._links = LinkWatch.of_routes(urls, own_addresses(order.source_addresses))
+        self._links = LinkWatch.of_routes(urls, own_addresses(order.load.source_addresses))
 
     async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         summary = await self._worker.run(self._desk, start_unix_ns, offset)

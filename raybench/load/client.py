@@ -36,6 +36,6 @@ class Client(Protocol):
 
 def make_client(order: Order, clock: Clock) -> Client:
     """`wire` for http URLs, `plain` for https and where the order asks for it."""
-    if order.client == "plain" or urlsplit(order.endpoint.url).scheme != "http":
+    if order.load.client == "plain" or urlsplit(order.endpoint.url).scheme != "http":
         return PlainClient(order, clock)
     return WireClient(order, clock)

@@ -133,6 +133,6 @@ def record(
         "text_chars": len(answer.text) if answer.text_complete else None,
         "answer_text": None if prompt is None else answer.text,
         "reasoning_text": None if prompt is None else answer.reasoning,
-        "chunk_ns": answer.chunk_ns if order.keep_chunks else None,
-        "chunk_tokens": answer.chunk_tokens if order.keep_chunks else None,
+        "chunk_ns": answer.chunk_ns if order.load.keep_chunks else None,
+        "chunk_tokens": answer.chunk_tokens if order.load.keep_chunks else None,
     }

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load
 from raybench.scenario.schema import Arm, Tls
 
 
@@ -39,15 +39,13 @@ class Endpoint:
 class Order:
     """One attempt (or its prewarm) as seen by one worker.
 
-    windows: start token of each ticket's window, int64, indexed by ticket.
-    slots: how many requests this worker keeps in flight. sends: its part of an open loop, which has no slots.
-    lengths: input and output tokens by ticket, where they differ from the shape's. prompts: of a prompt set,
-    sent in turn instead of the windows, whose numbers then mean nothing. client: `auto` or `plain`
-    (`load/client.py`). starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width,
-    unique per attempt and phase; the rid is this plus the eight-digit ticket. source_addresses: IP addresses to
-    send from, of which the worker uses those of its host; empty leaves the choice to the system. first_route:
-    where this worker begins in the round of addresses (`load/routes.py`): the slots of the workers before it, in
-    an open loop their number.
+    load: the scenario's block; of its source addresses a worker uses those of its host. windows: start token of
+    each ticket's window, int64, indexed by ticket. slots: how many requests this worker keeps in flight. sends:
+    its part of an open loop, which has no slots. lengths: input and output tokens by ticket, where they differ
+    from the shape's. prompts: of a prompt set, sent in turn instead of the windows, whose numbers then mean
+    nothing. rid_prefix: fixed width, unique per attempt and phase; the rid is this plus the eight-digit ticket.
+    first_route: where this worker begins in the round of addresses (`load/routes.py`): the slots of the workers
+    before it, in an open loop their number.
     """
 
     point_id: str
@@ -55,14 +53,10 @@ class Order:
     phase: str
     endpoint: Endpoint
     shape: RequestShape
-    limits: RequestLimits
+    load: Load
     slots: int
     windows: np.ndarray
     rid_prefix: str
-    keep_chunks: bool = True
-    client: str = "auto"
-    starts_per_ms: int = 8
-    source_addresses: tuple[str, ...] = ()
     first_route: int = 0
     sends: Sends | None = None
     lengths: npt.NDArray[np.int64] | None = None

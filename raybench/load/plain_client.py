@@ -63,7 +63,7 @@ class PlainClient:
         self._order = order
         self._clock = clock
         endpoint = order.endpoint
-        limits = order.limits
+        limits = order.load.request
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_end.append(self._on_created)
         trace.on_connection_reuseconn.append(self._on_reused)
@@ -88,7 +88,7 @@ class PlainClient:
                 trust_env=False,
             )
 
-        sources = require_own(order.source_addresses)
+        sources = require_own(order.load.source_addresses)
         self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
         used = {route.source for route in self._routes.all}
         self._sessions = {source: session(source, keep_connections=True) for source in used}
@@ -146,7 +146,7 @@ class PlainClient:
         except asyncio.CancelledError:
             failure = Failure("cancelled", "cancelled", "the attempt was given up")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = classify(error, self._order.limits)
+            failure = classify(error, self._order.load.request)
         stamps.end_ns = clock.monotonic_ns()
         broken = failure is not None and failure.error_class == "broken_stream"
         return Try(stamps, status, failure, complete, silent=stamps.headers_ns is None and not broken)

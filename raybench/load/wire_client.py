@@ -36,11 +36,10 @@ class WireClient:
     name = "wire"
 
     def __init__(self, order: Order, clock: Clock) -> None:
-        self._order = order
-        self._clock = clock
+        self._limits = order.load.request
         self._now = clock.monotonic_ns
         endpoint = order.endpoint
-        sources = require_own(order.source_addresses)
+        sources = require_own(order.load.source_addresses)
         self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
         given = auth_headers(endpoint.headers, endpoint.api_key_env)
         self._targets = {route.url: _Target.of(route.url, given) for route in self._routes.all}
@@ -110,7 +109,7 @@ class WireClient:
         except _LimitReached as limit:
             failure = limit.failure
         except OSError as error:
-            failure = _classify(error, wire, response, self._order)
+            failure = _classify(error, wire, response)
         self._live.pop(response, None)
         stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.head_ns
         stamps.end_ns = response.last_ns if failure is None and response.last_ns is not None else self._now()
@@ -128,7 +127,7 @@ class WireClient:
 
     async def _connect(self) -> Wire:
         begin_ns = self._now()
-        timeout_s = self._order.limits.connect_timeout_s
+        timeout_s = self._limits.connect_timeout_s
         route = self._routes.take()
         wire: Wire | None = None
         try:
@@ -174,12 +173,12 @@ class WireClient:
     def _watch_limits(self) -> None:
         """Begin to keep the time limits of the order, if it has any."""
         if self._watchdog is None:
-            set_limits = (self._order.limits.idle_timeout_s, self._order.limits.request_timeout_s)
+            set_limits = (self._limits.idle_timeout_s, self._limits.request_timeout_s)
             pauses_s = [limit * WATCH_SHARE for limit in set_limits if limit is not None]
             self._watchdog = asyncio.ensure_future(self._watch(min([WATCH_S, *pauses_s])))
 
     async def _watch(self, pause_s: float) -> None:
-        limits = self._order.limits
+        limits = self._limits
         idle_ns = None if limits.idle_timeout_s is None else int(limits.idle_timeout_s * 1e9)
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
         while True:
@@ -245,7 +244,7 @@ def _stop(response: Response, reason: _LimitReached) -> None:
         response.done.set_exception(reason)
 
 
-def _classify(error: Exception, wire: Wire | None, response: Response, order: Order) -> Failure:
+def _classify(error: Exception, wire: Wire | None, response: Response) -> Failure:
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:ERROR_TEXT_MAX]
     if wire is None:
         return Failure("connect_error", "connect_error", text)

@@ -90,8 +90,7 @@ class LoadWorker:
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         """Carry out the armed order from `start_unix_ns` (the coordinator's clock) on."""
-        if self._armed is None:
-            raise AssertionError("run before arm")
+        assert self._armed is not None, "run before arm"
         armed, self._armed = self._armed, None
         shift = _Shift(self.name, armed, desk, self._clock, offset, self._make_health())
         self._shift = shift
@@ -107,11 +106,9 @@ class LoadWorker:
     async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
         """Give back tickets that no slot waits for; None when that order is not under way here."""
         shift = self._shift
-        return (
-            None
-            if shift is None or not shift.is_for(point_id, attempt, phase)
-            else await shift.tickets.recall(recall)
-        )
+        if shift is None or not shift.is_for(point_id, attempt, phase):
+            return None
+        return await shift.tickets.recall(recall)
 
     async def cancel(self) -> None:
         """Give the order up: open requests are closed (engines abort on disconnect) and recorded."""
@@ -245,7 +242,7 @@ class _Shift:
         A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
         answers would be stamped late. A worker that is ready late begins its ramp then, and does not catch up.
         """
-        per_ms = self._order.starts_per_ms
+        per_ms = self._order.load.starts_per_ms
         begin_ns = max(start_unix_ns, self._clock.unix_ns())
         while len(self._slots) < self._order.slots:
             since_ns = self._clock.unix_ns() - begin_ns
@@ -279,7 +276,7 @@ class _Shift:
         body = self._armed.body(ticket)
         decoder = self._armed.engine.decoder(
             self._order.shape_of(ticket),
-            event_bytes_max=self._order.limits.event_bytes_max,
+            event_bytes_max=self._order.load.request.event_bytes_max,
             skim=not self._order.prompts,  # its answers are kept
         )
         self._sent += 1

@@ -22,7 +22,7 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
 from raybench.records.schema import REQUESTS
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load
 from raybench.scenario.schema import Corpus, SyntheticCorpus
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ class Hand:
         async def one(ticket: int) -> Row:
             start = int(order.windows[ticket])
             body = template.render(order.rid(ticket), rendered.slice(start, start + shape.input_tokens))
-            inner = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max, skim=True)
+            inner = self.engine.decoder(shape, event_bytes_max=order.load.request.event_bytes_max, skim=True)
             decoder = _Announcing(inner, self.first_bytes)
             return record(order, "hand", ticket, await client.send(template.path, body, decoder))
 
@@ -96,9 +96,8 @@ class Hand:
 
     def _order(self, shape: RequestShape, seed: int, count: int) -> Order:
         windows = np.arange(count, dtype=np.int64) * shape.input_tokens
-        limits = RequestLimits()
         prefix = f"rb-hand-{seed:05d}"
-        return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, limits, count, windows, prefix)
+        return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, Load(), count, windows, prefix)
 
 
 class _Announcing:

@@ -26,7 +26,7 @@ from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import Part, read_part
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load, RequestLimits
 from raybench.scenario.schema import SyntheticCorpus
 
 T = TypeVar("T")
@@ -67,11 +67,10 @@ def order(
         phase="load",
         endpoint=Endpoint(url, engine),
         shape=shape,
-        limits=limits or RequestLimits(),
+        load=Load(request=limits or RequestLimits(), client=CLIENT),
         slots=slots,
         windows=np.arange(requests, dtype=np.int64) * 64,
         rid_prefix="rb-test-00001-l",
-        client=CLIENT,
     )
 
 
@@ -87,7 +86,7 @@ async def exchange(one: Order) -> tuple[Exchange, dict[str, object]]:
 async def send(client: Client, one: Order, ticket: int = 0) -> tuple[Exchange, dict[str, object]]:
     engine = ENGINES[one.endpoint.engine]
     template = engine.template(one.shape)
-    decoder = engine.decoder(one.shape, event_bytes_max=one.limits.event_bytes_max, skim=SKIM)
+    decoder = engine.decoder(one.shape, event_bytes_max=one.load.request.event_bytes_max, skim=SKIM)
     sent = await client.send(template.path, template.render(one.rid(ticket), b"1,2,3"), decoder)
     return sent, record(one, "w000", ticket, sent)
 
