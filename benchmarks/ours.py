@@ -35,7 +35,7 @@ from raybench.corpus.rendered import render_ids  # noqa: E402
 from raybench.corpus.synthetic import synthetic_ids  # noqa: E402
 from raybench.engines.contract import RequestShape  # noqa: E402
 from raybench.load.leases import split_slots  # noqa: E402
-from raybench.load.order import Endpoint, Order  # noqa: E402
+from raybench.load.order import Endpoint, Order, OrderKey  # noqa: E402
 from raybench.protocol.desk import OrderDesk  # noqa: E402
 from raybench.protocol.evidence import load_requests  # noqa: E402
 from raybench.records.clock import AnchoredClock, ClockOffset  # noqa: E402
@@ -83,7 +83,7 @@ class Desk:
             return await workers[worker].recall.remote(*recall)
 
         self._syncer = asyncio.ensure_future(self._sync_for_ever())
-        self._desk.open(POINT, attempt, "load", requests, slots, ask_back)
+        self._desk.open(OrderKey(POINT, attempt, "load"), requests, slots, ask_back)
 
     async def close(self) -> None:
         assert self._syncer is not None

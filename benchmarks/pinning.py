@@ -65,7 +65,7 @@ def worker(url: str, streams: int, path: Path, number: int, start_unix_ns: int) 
     )
 
     async def load() -> float:
-        desk.open(POINT, 1, "load", streams, {name: streams}, lambda _, *recall: one.recall(*recall))
+        desk.open(order.key, streams, {name: streams}, lambda _, *recall: one.recall(*recall))
         await one.arm(order)
         before = time.process_time()
         await one.run(desk, start_unix_ns, ClockOffset(0, 0))

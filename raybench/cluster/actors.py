@@ -30,7 +30,7 @@ from raybench.engines import ENGINES
 from raybench.errors import TargetError
 from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.load.routes import own_addresses
 from raybench.load.worker import LoadWorker
 from raybench.monitors.boards import read_boards
@@ -55,15 +55,12 @@ class RemoteDesk:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
-        where = (worker, point_id, attempt, phase)
-        tickets: list[int] = await self._coordinator.lease.remote(*where, free_slots, settled)
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
+        tickets: list[int] = await self._coordinator.lease.remote(worker, key, free_slots, settled)
         return tickets
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        await self._coordinator.append.remote(worker, point_id, attempt, phase, kind, data)
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
+        await self._coordinator.append.remote(worker, key, kind, data)
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
@@ -95,8 +92,8 @@ class LoadWorkerActor:
         summary = await self._worker.run(self._desk, start_unix_ns, offset)
         return replace(summary, link_changes=self._links.changes())
 
-    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
-        return await self._worker.recall(point_id, attempt, phase, recall)
+    async def recall(self, key: OrderKey, recall: Recall) -> Returned | None:
+        return await self._worker.recall(key, recall)
 
     async def cancel(self) -> None:
         await self._worker.cancel()

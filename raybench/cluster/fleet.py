@@ -26,7 +26,7 @@ from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.clock_checks import COORDINATOR, TARGET
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
@@ -171,13 +171,11 @@ class RayFleet:
                 if looks[name] == SILENT_LOOKS_MAX and name in self._actors:
                     ray.kill(self._actors[name])
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
+    async def recall(self, worker: str, key: OrderKey, recall: Recall) -> Returned | None:
         actor = self._actors.get(worker)
         if actor is None:
             return None
-        returned, _ = await self._call(worker, actor.recall.remote(point_id, attempt, phase, recall))
+        returned, _ = await self._call(worker, actor.recall.remote(key, recall))
         return returned
 
     async def cancel(self) -> None:

@@ -36,6 +36,15 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
+class OrderKey:
+    """Which set of orders: by this, workers and the coordinator know what each other's calls are about."""
+
+    point_id: str
+    attempt: int
+    phase: str
+
+
+@dataclass(frozen=True)
 class Order:
     """One attempt (or its prewarm) as seen by one worker.
 
@@ -61,6 +70,10 @@ class Order:
     sends: Sends | None = None
     lengths: npt.NDArray[np.int64] | None = None
     prompts: tuple[Prompt, ...] = ()
+
+    @property
+    def key(self) -> OrderKey:
+        return OrderKey(self.point_id, self.attempt, self.phase)
 
     def prompt_of(self, ticket: int) -> Prompt | None:
         """What this request sends of the prompt set; None when it sends a window."""

@@ -20,7 +20,7 @@ from raybench.load.exchange import Exchange, record
 from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
 from raybench.load.open_loop import OpenLoop
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
 from raybench.records.clock import AnchoredClock, ClockOffset
@@ -42,15 +42,13 @@ RAMP_STEP_S = 0.001
 class Desk(Protocol):
     """The coordinator as a worker sees it."""
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
         """Tickets to send now or next, at least one while any is unsent if there are free slots.
 
         settled: how many tickets of this worker are sent or have an idle slot (`TicketQueue.settled`).
         """
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
         """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
@@ -103,10 +101,10 @@ class LoadWorker:
             self._run = self._shift = None
             await armed.client.close()
 
-    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
+    async def recall(self, key: OrderKey, recall: Recall) -> Returned | None:
         """Give back tickets that no slot waits for; None when that order is not under way here."""
         shift = self._shift
-        if shift is None or not shift.is_for(point_id, attempt, phase):
+        if shift is None or shift.key != key:
             return None
         return await shift.tickets.recall(recall)
 
@@ -170,6 +168,7 @@ class _Shift:
         health: WorkerHealth,
     ) -> None:
         order = armed.order
+        self.key = order.key
         self._name = name
         self._armed = armed
         self._order = order
@@ -253,9 +252,6 @@ class _Shift:
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)
 
-    def is_for(self, point_id: str, attempt: int, phase: str) -> bool:
-        return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
-
     def summary(self) -> WorkerSummary:
         return WorkerSummary(self._name, self._sent, tuple(self._given_up))
 
@@ -291,9 +287,7 @@ class _Shift:
         return exchange
 
     async def _lease(self, free_slots: int, settled: int) -> list[int]:
-        order = self._order
-        where = (order.point_id, order.attempt, order.phase)
-        return await self._desk.lease(self._name, *where, free_slots, settled)
+        return await self._desk.lease(self._name, self.key, free_slots, settled)
 
     async def _flush_until(self, stop: asyncio.Event) -> None:
         """Every FLUSH_S, and once more at the end: after `stop`, whatever was under way when it came."""
@@ -313,10 +307,9 @@ class _Shift:
             await asyncio.sleep(0)  # reads come first
         if batches:
             await self._ship(b"".join(batches))
-        order = self._order
         health = self._health.row(
-            point_id=order.point_id,
-            attempt=order.attempt,
+            point_id=self.key.point_id,
+            attempt=self.key.attempt,
             in_flight=self._in_flight,
             completed=self._received,
             output_tokens_seen=self._output_tokens,
@@ -324,8 +317,7 @@ class _Shift:
         await self._ship(self._health_encoder.encode([health]), HEALTH)
 
     async def _ship(self, data: bytes, kind: str = "requests") -> None:
-        order = self._order
-        await self._desk.append(self._name, order.point_id, order.attempt, order.phase, kind, data)
+        await self._desk.append(self._name, self.key, kind, data)
 
 
 async def _wait_for(

@@ -114,7 +114,7 @@ class Fleet:
     async def carry_out(self, whole: Order, concurrency: int) -> list[WorkerSummary]:
         """`whole` spread over the workers; `slots` and the like are set here."""
         slots = dict(zip(self.names, split_slots(concurrency, self.workers), strict=True))
-        self.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots, self.recall)
+        self.desk.open(whole.key, len(whole.windows), slots, self.recall)
         try:
             befores = accumulate(slots.values(), initial=0)
             for (name, share), before in zip(slots.items(), befores, strict=False):

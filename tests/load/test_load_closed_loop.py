@@ -13,6 +13,7 @@ from rig import INPUT_TOKENS, POINT, Fleet, assert_stamps_ordered, order, run
 
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.load.leases import Recall, Returned
+from raybench.load.order import OrderKey
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import SyntheticCorpus
 
@@ -189,7 +190,7 @@ def test_a_worker_that_is_cancelled_before_the_start_leaves_an_empty_closed_part
         async with FaultServer(script) as server:
             fleet = Fleet(tmp_path, 1)
             worker = fleet.members["w000"]
-            fleet.desk.open("arm/load/c1", 1, "load", 4, {"w000": 2}, fleet.recall)
+            fleet.desk.open(OrderKey("arm/load/c1", 1, "load"), 4, {"w000": 2}, fleet.recall)
             await worker.arm(order(server.url, requests=4, slots=2))
             far = fleet.clock.unix_ns() + 3_600_000_000_000
             load = asyncio.ensure_future(worker.run(fleet.desk, far, ClockOffset(0, 0)))
@@ -274,16 +275,16 @@ def test_a_recall_of_another_order_or_of_none_is_answered_with_nothing(tmp_path:
             fleet = Fleet(tmp_path, 1)
             worker = fleet.members["w000"]
             recall = Recall(leased=0, free_slots=1, ahead=0)
-            assert await worker.recall(POINT, 1, "load", recall) is None
+            assert await worker.recall(OrderKey(POINT, 1, "load"), recall) is None
             load = asyncio.ensure_future(fleet.carry_out(order(server.url, requests=4), 2))
             while server.in_flight < 2:
                 await asyncio.sleep(0.001)
-            assert await worker.recall(POINT, 1, "prewarm", recall) is None
-            assert await worker.recall(POINT, 2, "load", recall) is None
-            assert await worker.recall(POINT, 1, "load", recall) == Returned([3], 2)
+            assert await worker.recall(OrderKey(POINT, 1, "prewarm"), recall) is None
+            assert await worker.recall(OrderKey(POINT, 2, "load"), recall) is None
+            assert await worker.recall(OrderKey(POINT, 1, "load"), recall) == Returned([3], 2)
             await worker.cancel()
             await load
-            assert await worker.recall(POINT, 1, "load", recall) is None
+            assert await worker.recall(OrderKey(POINT, 1, "load"), recall) is None
 
     run(scene())
 

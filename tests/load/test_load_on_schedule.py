@@ -25,7 +25,7 @@ MS = 1_000_000
 async def carry_out(fleet: Fleet, whole: Order, schedule: Schedule) -> list[WorkerSummary]:
     """The schedule dealt to all workers, as the procedure does it."""
     slots = dict.fromkeys(fleet.names, 0)
-    fleet.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots, fleet.recall)
+    fleet.desk.open(whole.key, len(whole.windows), slots, fleet.recall)
     try:
         for number, name in enumerate(fleet.names):
             part = replace(

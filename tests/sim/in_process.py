@@ -17,7 +17,7 @@ from raybench.corpus.tokens import TokenCorpus, load_corpus, render_ids
 from raybench.engines import ENGINES
 from raybench.load.http import ControlClient
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order
+from raybench.load.order import Order, OrderKey
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.protocol.clock_checks import COORDINATOR
@@ -84,10 +84,8 @@ class PlainFleet:
         summaries = await asyncio.gather(*runs)
         return FleetResult(start, self._clock.unix_ns(), tuple(summaries))
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
-        return await self._members[worker].recall(point_id, attempt, phase, recall)
+    async def recall(self, worker: str, key: OrderKey, recall: Recall) -> Returned | None:
+        return await self._members[worker].recall(key, recall)
 
     async def cancel(self) -> None:
         for member in self._members.values():

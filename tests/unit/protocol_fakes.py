@@ -34,7 +34,7 @@ from raybench.engines.contract import (
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
-from raybench.load.order import Endpoint, Order, WorkerSummary
+from raybench.load.order import Endpoint, Order, OrderKey, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
@@ -217,9 +217,7 @@ class FakeFleet:
     async def offsets(self) -> dict[str, ClockOffset]:
         return {name: ClockOffset(0, 0) for name in self.names if name not in self._lost}
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
+    async def recall(self, worker: str, _key: OrderKey, recall: Recall) -> Returned | None:
         return self._queues[worker].give_back(recall)
 
     async def cancel(self) -> None:
@@ -266,8 +264,7 @@ class FakeFleet:
             return order.sends.tickets.tolist() if first else []
         queue, free = self._queues[name], self._queues[name].free_slots
         if free and not queue.drained:
-            where = (name, order.point_id, order.attempt, order.phase)
-            queue.answered(await self.desk.lease(*where, free, queue.settled), free)
+            queue.answered(await self.desk.lease(name, order.key, free, queue.settled), free)
         sent = [queue.take() for _ in range(min(order.slots, len(queue)))]
         for _ in sent:
             queue.slot_ended()
