@@ -111,7 +111,7 @@ class WireClient:
         except OSError as error:
             failure = _classify(error, wire, response)
         self._live.pop(response, None)
-        stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.head_ns
+        stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.headers_ns
         stamps.end_ns = response.last_ns if failure is None and response.last_ns is not None else self._now()
         if wire is not None:
             self._give_back(wire, failure)
