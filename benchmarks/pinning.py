@@ -24,8 +24,8 @@ import numpy as np
 import uvloop
 
 from raybench.analysis.stamp_error import stamp_errors
+from raybench.corpus.rendered import render_ids
 from raybench.corpus.synthetic import synthetic_ids
-from raybench.corpus.tokens import render_ids
 from raybench.deploy.arms import launch_null_server
 from raybench.engines.contract import RequestShape
 from raybench.load.health import WorkerHealth

@@ -19,7 +19,7 @@ from typing import Any
 
 import ray
 
-from raybench.corpus.tokens import Rendered
+from raybench.corpus.rendered import Rendered
 from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers, launch_sim
 from raybench.deploy.facts import host_facts
 from raybench.deploy.inventory import take_inventory

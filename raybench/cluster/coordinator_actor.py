@@ -19,7 +19,8 @@ from raybench.cluster.capacity import most_streams, refuse_what_hosts_cannot
 from raybench.cluster.fleet import RayFleet, RayTargetHost
 from raybench.cluster.layout import lay_out, seat_workers
 from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
-from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
+from raybench.corpus.rendered import Rendered, render_ids
+from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import Http, RequestShape

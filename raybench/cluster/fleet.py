@@ -21,7 +21,7 @@ from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
 from raybench.cluster.calls import live_nodes, measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout, Node
-from raybench.corpus.tokens import Rendered
+from raybench.corpus.rendered import Rendered
 from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError

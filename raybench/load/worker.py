@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from raybench.corpus.tokens import Rendered
+from raybench.corpus.rendered import Rendered
 from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import Client, make_client

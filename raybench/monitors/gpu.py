@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from raybench.errors import RaybenchError, TargetError
+from raybench.errors import RaybenchError
 from raybench.records.clock import Clock
 
 #: A sample later than this many intervals after the one before it leaves a marked gap.
@@ -142,8 +142,7 @@ class GpuSampler:
     """Rows of `records.schema.GPU` for one host.
 
     `start()` and `stop()` run it in a thread of its own; a test calls `open()` and `sample_once()`.
-    required: no GPU data is a TargetError at the start instead of a status. opening_note: marks the first row of
-    each device as a gap, since it goes on for a sampler that died.
+    opening_note: marks the first row of each device as a gap, since it goes on for a sampler that died.
     """
 
     def __init__(
@@ -153,7 +152,6 @@ class GpuSampler:
         host: str,
         interval_s: float,
         *,
-        required: bool = False,
         opening_note: str | None = None,
         buffer_rows: int = BUFFER_ROWS,
     ) -> None:
@@ -161,7 +159,6 @@ class GpuSampler:
         self._clock = clock
         self._host = host
         self._interval_ns = round(interval_s * NS_PER_S)
-        self._required = required
         self._opening_note = opening_note
         self._lock = threading.Lock()
         self._rows: deque[dict[str, object]] = deque(maxlen=buffer_rows)
@@ -179,15 +176,11 @@ class GpuSampler:
         self._thread: threading.Thread | None = None
 
     def open(self) -> GpuStatus:
-        """Find the devices. Raises TargetError when there are none and GPU data is required."""
+        """Find the devices."""
         try:
-            devices = self._source.open()
+            self._status = GpuStatus(True, devices=tuple(self._source.open()))
         except GpuUnavailable as unavailable:
             self._status = GpuStatus(False, str(unavailable))
-            if self._required:
-                raise TargetError("gpu_monitor", self._status.summary) from unavailable
-        else:
-            self._status = GpuStatus(True, devices=tuple(devices))
         return self.status()
 
     def sample_once(self) -> None:

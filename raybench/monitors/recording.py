@@ -79,10 +79,12 @@ def monitor_host(
     """
     clock = AnchoredClock()
     host = clock.anchor.host
-    recording = GpuRecording(GpuSampler(source, clock, host, interval_s, required=True), clock.anchor)
+    recording = GpuRecording(GpuSampler(source, clock, host, interval_s), clock.anchor)
     try:
         out.mkdir(parents=True, exist_ok=True)
         status = recording.start()
+        if not status.available:
+            raise TargetError("gpu_monitor", status.summary)
         path = out / f"gpu-{host}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.arrows"
         names = ", ".join(f"{device.uuid} ({device.name})" for device in status.devices)
         say(f"{len(status.devices)} devices every {interval_s:g} s: {names}")

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from real_engines import Server, Tally, difference, reconciliation, recorded
 
-from raybench.corpus.tokens import load_corpus, render_ids
+from raybench.corpus.rendered import render_ids
+from raybench.corpus.tokens import load_corpus
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, Decoder, Engine, Http, RequestShape
 from raybench.load.client import make_client

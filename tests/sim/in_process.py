@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raybench.corpus.tokens import TokenCorpus, load_corpus, render_ids
+from raybench.corpus.rendered import render_ids
+from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.engines import ENGINES
 from raybench.load.http import ControlClient
 from raybench.load.leases import Recall, Returned

@@ -99,8 +99,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     pynvml.nvmlInit()
     cost_us = sample_cost_us()
-    sampler = GpuSampler(NvmlSource(), SystemClock(), "gpu-host", interval_s, required=True)
-    sampler.start()
+    sampler = GpuSampler(NvmlSource(), SystemClock(), "gpu-host", interval_s)
+    if not (found := sampler.start()).available:
+        sys.exit(found.summary)
     rows: list[dict[str, object]] = []
     by_process: list[dict[str, Any]] = []
     while not ended.wait(DRAIN_S):
