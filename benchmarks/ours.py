@@ -28,9 +28,8 @@ from server import INPUT_TOKENS, Work  # noqa: E402
 from raybench.analysis import metrics  # noqa: E402
 from raybench.analysis.history import read_history  # noqa: E402
 from raybench.analysis.stats import nearest_rank  # noqa: E402
-from raybench.cluster.actors import LoadWorkerActor  # noqa: E402
 from raybench.cluster.coordinator_actor import SYNC_S  # noqa: E402
-from raybench.cluster.fleet import COORDINATOR_CONCURRENCY  # noqa: E402
+from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, LoadWorkerActor  # noqa: E402
 from raybench.corpus.rendered import render_ids  # noqa: E402
 from raybench.corpus.synthetic import synthetic_ids  # noqa: E402
 from raybench.engines.contract import RequestShape  # noqa: E402

@@ -26,7 +26,7 @@ import uvloop
 from raybench.analysis.stamp_error import stamp_errors
 from raybench.corpus.rendered import render_ids
 from raybench.corpus.synthetic import synthetic_ids
-from raybench.deploy.arms import launch_null_server
+from raybench.deploy.own_servers import launch_null_server
 from raybench.engines.contract import RequestShape
 from raybench.load.health import WorkerHealth
 from raybench.load.order import Endpoint, Order

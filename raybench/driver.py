@@ -6,17 +6,16 @@ command line's own modules may.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from raybench.analysis.merge import merge
 from raybench.cluster.claims import claimed
-from raybench.cluster.events import EVENTS_VARIABLE, event_line
+from raybench.cluster.events import say, tells_events
 from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import (
     OnNote,
@@ -50,28 +49,34 @@ OnStep = Callable[[str, Step], None]
 OnRoofline = Callable[[Roofline], None]
 
 
-def run_here(
-    scenario: Scenario,
-    *,
-    source: str,
-    base: Path,
-    runs_dir: Path,
-    run_id: str | None,
-    resume: Path | None,
-    force: bool,
-    console: Console,
-) -> int:
+@dataclass(frozen=True)
+class RunRequest:
+    """What `raybench run` is to do. Paths are absolute.
+
+    resume: the run directory to go on with; else a new one is made in runs_dir, named run_id where that is given.
+    """
+
+    scenario: Scenario
+    source: str
+    base: Path
+    runs_dir: Path
+    run_id: str | None
+    resume: Path | None
+    force: bool
+
+
+def run_here(request: RunRequest, console: Console) -> int:
     """Carry the scenario out and report; the exit code. Raises RaybenchError after reporting what there is."""
-    if os.environ.get(EVENTS_VARIABLE):
-        return _run_for_submitter(scenario, source, base, runs_dir, run_id, resume, force)
-    with connected(), _begun(scenario, source, base, runs_dir, run_id, resume, force) as (run, name):
+    if tells_events():
+        return _run_for_submitter(request)
+    with connected(), _begun(request) as (run, name):
         console.print(f"run {name} in {run.path}", highlight=False, soft_wrap=True)
         with LiveDisplay(console) as display:
 
             def show(snapshot: Snapshot) -> None:
                 display.show(asdict(snapshot))
 
-            outcome = _carry_out(scenario, run, name, base, show, display.note)
+            outcome = _carry_out(request, run, name, show, display.note)
     print_points(run, console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     for path in (run.report_md, run.report_html):
@@ -80,65 +85,44 @@ def run_here(
     return outcome.exit_code
 
 
-def _run_for_submitter(
-    scenario: Scenario,
-    source: str,
-    base: Path,
-    runs_dir: Path,
-    run_id: str | None,
-    resume: Path | None,
-    force: bool,
-) -> int:
+def _run_for_submitter(request: RunRequest) -> int:
     """The same, told as events in the job's log."""
-    try:
-        with connected(), _begun(scenario, source, base, runs_dir, run_id, resume, force) as (run, name):
-            _say("run", run_id=name, path=str(run.path))
 
-            def show(snapshot: Snapshot) -> None:
-                _say("snapshot", snapshot=asdict(snapshot))
+    def show(snapshot: Snapshot) -> None:
+        say("snapshot", snapshot=asdict(snapshot))
 
-            def note(text: str) -> None:
-                _say("note", message=text)
+    def note(text: str) -> None:
+        say("note", message=text)
 
-            outcome = _carry_out(scenario, run, name, base, show, note)
-    except RaybenchError as error:
-        _say("error", message=str(error), exit_code=error.exit_code)
-        return error.exit_code
-    _say("outcome", **asdict(outcome))
+    with connected(), _begun(request) as (run, name):
+        say("run", run_id=name, path=str(run.path))
+        outcome = _carry_out(request, run, name, show, note)
+    say("outcome", **asdict(outcome))
     return outcome.exit_code
 
 
 @contextmanager
-def _begun(
-    scenario: Scenario,
-    source: str,
-    base: Path,
-    runs_dir: Path,
-    run_id: str | None,
-    resume: Path | None,
-    force: bool,
-) -> Iterator[tuple[RunDirectory, str]]:
+def _begun(request: RunRequest) -> Iterator[tuple[RunDirectory, str]]:
     """The run directory, new or of an earlier invocation, and the run's id; its servers are ours for the block.
 
     A run that is refused leaves no directory behind.
     """
-    earlier = None if resume is None else reopen_run(scenario, resume)
-    name = earlier[1] if earlier is not None else run_id or new_run_id(scenario)
-    with claimed(name, servers_of(scenario), force=force):
+    scenario = request.scenario
+    earlier = None if request.resume is None else reopen_run(scenario, request.resume)
+    name = earlier[1] if earlier is not None else request.run_id or new_run_id(scenario)
+    with claimed(name, servers_of(scenario), force=request.force):
         if earlier is not None:
             yield earlier
             return
-        run = begin_run(scenario, name, runs_dir, source, base)
+        run = begin_run(scenario, name, request.runs_dir, request.source, request.base)
         adopt_probes(run, scenario.name, list(scenario.arms))
         yield run, name
 
 
-def _carry_out(
-    scenario: Scenario, run: RunDirectory, run_id: str, base: Path, show: OnSnapshot, note: OnNote
-) -> Outcome:
+def _carry_out(request: RunRequest, run: RunDirectory, run_id: str, show: OnSnapshot, note: OnNote) -> Outcome:
     """Drive, then merge and report whatever there is, also when the run ended in an error."""
     try:
-        outcome = drive(scenario, run, run_id, base, on_snapshot=show, on_note=note)
+        outcome = drive(request.scenario, run, run_id, request.base, on_snapshot=show, on_note=note)
     except RaybenchError as error:
         with suppress(RunDirectoryError):  # what ended the run says more than why it cannot be reported now
             _report(run)
@@ -156,11 +140,26 @@ def _report(run: RunDirectory) -> None:
         write_report(run)
 
 
-def _say(kind: str, **fields: object) -> None:
-    print(event_line(kind, **fields), flush=True)
+def measure_rooflines(request: RooflineRequest, console: Console, progress: Console, *, as_json: bool) -> int:
+    """`raybench roofline` inside a Ray: measure, store, show; the exit code."""
+    if tells_events():
+        _measure(
+            request,
+            lambda host, step: say("roofline_step", host=host, step=asdict(step)),
+            lambda roofline: say("roofline", roofline=roofline.as_record()),
+        )
+        return EXIT_OK
+    make_writable(request.runs_dir)
+    found: list[Roofline] = []
+    progress.print(f"measuring, {request.settings.effort.told()}", style="dim")
+    try:
+        _measure(request, lambda host, step: print_step(host, step, progress), found.append)
+    finally:
+        print_rooflines(found, console, as_json=as_json)
+    return EXIT_OK
 
 
-def roofline_here(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> None:
+def _measure(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> None:
     """Measure nodes of the current Ray (or of one of our own) and store each result in `runs_dir`."""
 
     def store(roofline: Roofline) -> None:
@@ -170,34 +169,6 @@ def roofline_here(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline
     with connected():
         nodes = choose_nodes(request.placement, request.nodes)
         measure_nodes(nodes, request.workers_per_node, request.settings, on_step=on_step, on_done=store)
-
-
-def measure_rooflines(request: RooflineRequest, console: Console, progress: Console, *, as_json: bool) -> int:
-    """`raybench roofline` inside a Ray: measure, store, show; the exit code."""
-    if os.environ.get(EVENTS_VARIABLE):
-        return _rooflines_for_submitter(request)
-    make_writable(request.runs_dir)
-    found: list[Roofline] = []
-    progress.print(f"measuring, {request.settings.effort.told()}", style="dim")
-    try:
-        roofline_here(request, lambda host, step: print_step(host, step, progress), found.append)
-    finally:
-        print_rooflines(found, console, as_json=as_json)
-    return EXIT_OK
-
-
-def _rooflines_for_submitter(request: RooflineRequest) -> int:
-    """The same, told as events in the job's log."""
-    try:
-        roofline_here(
-            request,
-            lambda host, step: _say("roofline_step", host=host, step=asdict(step)),
-            lambda roofline: _say("roofline", roofline=roofline.as_record()),
-        )
-    except RaybenchError as error:
-        _say("error", message=str(error), exit_code=error.exit_code)
-        return error.exit_code
-    return EXIT_OK
 
 
 async def ask_limits(scenario: Scenario) -> dict[str, Limits]:

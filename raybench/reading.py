@@ -14,20 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from raybench.arguments import RunPath, err, out
 from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
     from raybench.report.document import Told
 
-out = Console(soft_wrap=False)
-err = Console(stderr=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, full precision.")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, in full precision, instead of tables.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables for the terminal.")]
 Metrics = Annotated[
-    list[str] | None, typer.Option("--metric", help="A column of points.parquet; may be given again.")
+    list[str] | None, typer.Option("--metric", help="Compare this column of points.parquet; may be given again.")
 ]
 NoiseFloor = Annotated[
     float, typer.Option("--noise-floor", help="Percent below which single runs are not called different.", min=0)
@@ -64,15 +61,18 @@ def monitor(
 
 
 def merge(
-    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    run: RunPath,
     monitor_files: Annotated[
         list[Path] | None, typer.Option("--monitor", help="File of `raybench monitor` to take in first.")
     ] = None,
     offset_ms: Annotated[
-        float | None, typer.Option(help="Wall clock of the --monitor host minus the coordinator's.")
+        float | None,
+        typer.Option(
+            help="Wall clock of the --monitor host minus the coordinator's, in ms; without it 0 is assumed."
+        ),
     ] = None,
     uncertainty_ms: Annotated[
-        float | None, typer.Option(min=0.0, help="How far off that offset may be; 1000 by default.")
+        float | None, typer.Option(min=0.0, help="How far off that offset may be, in ms; 1000 by default.")
     ] = None,
 ) -> None:
     """Make the Parquet files of a run directory from its parts. Needs no Ray and no server."""
@@ -142,7 +142,9 @@ def report(
 
 
 def import_table(
-    table: Annotated[Path, typer.Argument(help="CSV file, or a YAML file about one.", show_default=False)],
+    table: Annotated[
+        Path, typer.Argument(help="CSV file, or a YAML file that says what is in one.", show_default=False)
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory to make; runs/<name> by default.")
     ] = None,
@@ -162,7 +164,8 @@ def import_table(
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="Run directory, or RUN:ARM.", show_default=False)],
     b: Annotated[
-        str | None, typer.Argument(metavar="B", help="What is held against A; the same.", show_default=False)
+        str | None,
+        typer.Argument(metavar="B", help="What is held against A: run directory, or RUN:ARM.", show_default=False),
     ] = None,
     repeat_a: Annotated[
         list[str] | None, typer.Option(help="One more run of A's points (again for more).")
@@ -234,10 +237,14 @@ def retest(
         typer.Option(help="Repeated though unaffected: WORKLOAD/c8 or ARM/WORKLOAD/c8; may be given again."),
     ] = None,
     drift_limit: Annotated[
-        float, typer.Option("--drift-limit", help="Percent of an anchor's throughput that is no drift.", min=0)
+        float,
+        typer.Option(
+            "--drift-limit", help="Percent by which an anchor's throughput may move without being drift.", min=0
+        ),
     ] = 3.0,
     final: Annotated[
-        str | None, typer.Option(help="Whose values count: before or after; by default after unless drifted.")
+        str | None,
+        typer.Option(help="Whose values count, before or after; by default after, or before where it drifted."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Run directory to make of the values that count.")
@@ -274,9 +281,10 @@ def retest(
 
 
 def query(
-    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    run: RunPath,
     sql: Annotated[
-        str | None, typer.Argument(help="One SELECT; without it the views and columns.", show_default=False)
+        str | None,
+        typer.Argument(help="One SELECT; without it, the views and their columns are listed.", show_default=False),
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table, csv, json or parquet.")] = "table",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write the answer to.")] = None,
@@ -298,7 +306,7 @@ def query(
 
 
 def reconcile(
-    run: Annotated[Path, typer.Argument(help="Run directory.", show_default=False)],
+    run: RunPath,
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:

@@ -9,7 +9,7 @@ import re
 import secrets
 import sys
 import tempfile
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import SCENARIO_FILE, stage, stage_source
-from raybench.cluster.spec import PACKAGE_BYTES_MAX, ClusterSpec
+from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario, stage_source
+from raybench.cluster.spec import ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_NOT_ALL_VALID,
@@ -41,31 +41,21 @@ from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import say_service
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.load_block import Placement
 from raybench.scenario.schema import Scenario
-
-#: Where a cluster's head node keeps run directories when no cluster file says otherwise.
-REMOTE_RUNS_DIR = "~/raybench-runs"
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked `submit` to do. Paths are absolute."""
+    """What the user asked `submit` to do. cluster: None = a local Ray of our own. Paths are absolute."""
 
     scenario: Scenario
     source: str
     base: Path
-    address: str | None
     cluster: ClusterSpec | None
     runs_dir: Path
     resume: Path | None
     no_wait: bool
     force: bool
-
-    @property
-    def job_api(self) -> str | None:
-        """The cluster's address; None = a local Ray of our own."""
-        return self.cluster.address if self.cluster is not None else self.address
 
 
 @dataclass
@@ -99,7 +89,8 @@ class Listener:
 
 def submit_run(request: Request, console: Console) -> int:
     """The whole of `raybench submit`; the exit code."""
-    if request.no_wait and request.job_api is None:
+    cluster = request.cluster
+    if request.no_wait and cluster is None:
         raise ConfigError(
             "options",
             ConfigProblem(
@@ -107,14 +98,16 @@ def submit_run(request: Request, console: Console) -> int:
                 way_out="give --address or --cluster, or leave --no-wait out",
             ),
         )
-    local = request.job_api is None
     make_writable(request.runs_dir)
-    ray_or_not: AbstractContextManager[str] = local_ray() if local else nullcontext(str(request.job_api))
-    if local:
-        console.print("starting a local Ray", style="dim")
-    with ray_or_not as address, tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = jobs.connect(address, **_proxy(request.cluster))
-        submission = _submit(client, request, address, Path(folder))
+    with ExitStack() as stack:
+        if cluster is None:
+            console.print("starting a local Ray", style="dim")
+            address = stack.enter_context(local_ray())
+        else:
+            address = cluster.address
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybench-")))
+        client = _connect(cluster, address)
+        submission = _submit(client, request, address, folder)
         console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
         if request.no_wait:
             console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
@@ -124,53 +117,43 @@ def submit_run(request: Request, console: Console) -> int:
         return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
 
 
-def _proxy(spec: ClusterSpec | None) -> dict[str, Any]:
-    """What it takes to pass a proxy or TLS before the dashboard."""
-    if spec is None:
-        return {}
-    return {"headers": dict(spec.headers), "verify": spec.tls.ca_file or spec.tls.verify}
+def _connect(cluster: ClusterSpec | None, address: str) -> Any:
+    return jobs.connect(address) if cluster is None else jobs.connect(address, cluster.headers, cluster.verify)
 
 
 def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
     """Stage and start the job; how to find it again is saved before anything else happens."""
     from raybench.cluster.run import new_run_id
 
-    local = request.job_api is None
-    spec = request.cluster
-    ship = spec.package.ship if spec is not None else not local
-    limit = spec.package.max_bytes if spec is not None else PACKAGE_BYTES_MAX
-    # A local run reads everything where it lies; only a cluster needs it packed.
-    scenario = request.scenario
-    stage(scenario, None if local else request.base, folder, ship_source=ship and not local, bytes_max=limit)
-    runs_dir = str(request.runs_dir) if local else (spec.runs_dir if spec is not None else REMOTE_RUNS_DIR)
-    resumed = request.resume is not None
-    run_id = request.resume.name if request.resume is not None else new_run_id(scenario)
-    path = str(request.resume) if local and resumed else f"{runs_dir}/{run_id}"
-    arguments = ["run", str(folder / SCENARIO_FILE) if local else SCENARIO_FILE]
-    arguments += ["--resume", path] if resumed else ["--runs-dir", runs_dir, "--run-id", run_id]
-    arguments += ["--source", request.source]
-    if local:
-        arguments += ["--base", str(request.base)]
-    if request.force:
-        arguments.append("--force")
-    submission = jobs.Submission(
-        run_id=run_id,
-        address=address,
-        submission_id=_next_submission_id(request.runs_dir, run_id),
-        remote_run_path=path,
-        python=sys.executable if local else "python",
-        token_env=None if spec is None else spec.token_env,
-        **_proxy(spec),
-    )
-    if not local:
+    run_id = new_run_id(request.scenario) if request.resume is None else request.resume.name
+    submission_id = _next_submission_id(request.runs_dir, run_id)
+    environment: dict[str, Any] = {}
+    if (cluster := request.cluster) is None:  # everything is read where it lies
+        stage_scenario(request.scenario, folder)
+        path = str(request.resume or request.runs_dir / run_id)
+        arguments = ["run", str(folder / SCENARIO_FILE), "--base", str(request.base)]
+        submission = jobs.Submission(run_id, address, submission_id, path, sys.executable)
+    else:
+        ship, bytes_max = cluster.package.ship, cluster.package.max_bytes
+        stage(request.scenario, request.base, folder, ship_source=ship, bytes_max=bytes_max)
+        path = f"{cluster.runs_dir}/{run_id}"
+        arguments = ["run", SCENARIO_FILE]
+        environment = cluster.runtime_env.as_ray_takes_it()
+        headers, token_env = dict(cluster.headers), cluster.token_env
+        submission = jobs.Submission(
+            run_id, address, submission_id, path, "python", token_env, headers, cluster.verify
+        )
         submission.save(request.runs_dir)
+    fresh = ["--runs-dir", str(Path(path).parent), "--run-id", run_id]
+    arguments += ["--resume", path] if request.resume else fresh
+    arguments += ["--source", request.source, *(["--force"] if request.force else [])]
     jobs.submit_job(
         client,
         arguments,
-        submission_id=submission.submission_id,
+        submission_id=submission_id,
         python=submission.python,
-        working_dir=None if local else folder,
-        runtime_env=_environment(spec),
+        working_dir=None if cluster is None else folder,
+        runtime_env=environment,
     )
     return submission
 
@@ -251,13 +234,7 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
 
 
 def submit_rooflines(
-    request: RooflineRequest,
-    address: str | None,
-    spec: ClusterSpec | None,
-    console: Console,
-    progress: Console,
-    *,
-    as_json: bool,
+    request: RooflineRequest, cluster: ClusterSpec, console: Console, progress: Console, *, as_json: bool
 ) -> int:
     """`raybench roofline` on a running cluster, as a Ray job; results are stored there and here. The exit code."""
     found: list[Roofline] = []
@@ -275,17 +252,17 @@ def submit_rooflines(
 
     make_writable(request.runs_dir)
     with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = jobs.connect(spec.address if spec is not None else str(address), **_proxy(spec))
-        if spec is None or spec.package.ship:
+        client = _connect(cluster, cluster.address)
+        if cluster.package.ship:
             stage_source(Path(folder))
         job = f"roofline-{secrets.token_hex(4)}"
         jobs.submit_job(
             client,
-            _roofline_arguments(request, spec),
+            _roofline_arguments(request, cluster),
             submission_id=job,
             python="python",
             working_dir=Path(folder),
-            runtime_env=_environment(spec),
+            runtime_env=cluster.runtime_env.as_ray_takes_it(),
         )
         progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
         try:
@@ -301,25 +278,16 @@ def submit_rooflines(
     return int(errors[0]["exit_code"]) if errors else EXIT_OK
 
 
-def _roofline_arguments(request: RooflineRequest, spec: ClusterSpec | None) -> list[str]:
+def _roofline_arguments(request: RooflineRequest, cluster: ClusterSpec) -> list[str]:
     """The command that the job runs on the head node."""
-    settings, placement = request.settings, Placement() if spec is None else spec.placement
-    arguments = ["roofline", "--runs-dir", REMOTE_RUNS_DIR if spec is None else spec.runs_dir]
-    arguments += ["--placement", placement.model_dump_json(), "--client", settings.client]
-    arguments += ["--error-ms", str(settings.stamp_error_ms_max)]
+    settings = request.settings
+    arguments = ["roofline", "--runs-dir", cluster.runs_dir, "--placement", cluster.placement.model_dump_json()]
+    arguments += ["--client", settings.client, "--error-ms", str(settings.stamp_error_ms_max)]
     arguments += ["--quick"] if settings.effort == QUICK else []
     arguments += [] if request.workers_per_node == "auto" else ["--workers", str(request.workers_per_node)]
     for node in request.nodes:
         arguments += ["--node", node]
     return arguments
-
-
-def _environment(spec: ClusterSpec | None) -> dict[str, Any]:
-    """What the cluster file wants Ray to set up for a job's processes."""
-    if spec is None:
-        return {}
-    pip = {"pip": list(spec.runtime_env.pip)} if spec.runtime_env.pip else {}
-    return {"env_vars": dict(spec.runtime_env.env_vars), **pip}
 
 
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:

@@ -1,7 +1,7 @@
 """What the journal tells of each point: its attempts, their load times and windows, its verdict.
 
-Pure: journal lines in, frozen stories out. The events are those of `protocol/coordinator.py` and
-`protocol/procedure.py`; lines of other events are left out.
+Pure: journal lines in, frozen stories out. The events are those that the room `protocol` writes of a point; lines
+of other events are left out.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ second time.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raybench.cluster.layout import Node
+from raybench.deploy.facts import host_facts
 from raybench.errors import ClusterError, RaybenchError
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample, estimate_offset, same_boot_offset
 
@@ -93,3 +96,8 @@ async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
             return replace(exact, wall_ahead_ns=sample.wall_ahead_ns)
         pings.append((begin, sample.anchor.unix_ns, end))
     return replace(estimate_offset(pings), wall_ahead_ns=sample.wall_ahead_ns)
+
+
+def own_process() -> dict[str, object]:
+    """What an actor says of itself and its host when it is up."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "facts": host_facts(ray_version=ray.__version__)}

@@ -1,12 +1,13 @@
-"""The GPU monitor of one arm as the coordinator keeps it: an actor that is replaced when it dies or hangs.
+"""The GPU monitor of one arm: an actor on the target's host, which the coordinator replaces when it dies or hangs.
 
-Runs in the coordinator's actor. A replacement goes on in a new part whose first rows are marked as a gap, and
-every attempt that the gap touches is told so.
+`GpuWatch` runs in the coordinator's actor. A replacement goes on in a new part whose first rows are marked as a
+gap, and every attempt that the gap touches is told so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raybench.cluster.actors import GpuMonitorActor
 from raybench.cluster.calls import measure_offset, pinned, within
 from raybench.cluster.layout import Node
 from raybench.errors import ClusterError
-from raybench.monitors.gpu import GpuStatus
+from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
+from raybench.monitors.nvml import NvmlSource
+from raybench.monitors.recording import FLUSH_S, GpuRecording
+from raybench.monitors.sim_gpu import HttpGpuSource
 from raybench.protocol.gpu_checks import GpuState
-from raybench.records.clock import AnchoredClock, ClockOffset
+from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 from raybench.records.rundir import RunDirectory
 
 #: How often the monitor is looked at, and how long it may take to answer.
@@ -34,6 +37,60 @@ REPLACEMENTS_MAX = 5
 REPLACEMENT_PAUSE_S = 1.0
 
 WHAT = "the GPU monitor"
+
+
+class GpuMonitorActor:
+    """In a process of its own: a driver that hangs takes nothing with it."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._clock = AnchoredClock()
+        self._recording: GpuRecording | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._part = ""
+
+    async def clock_reading(self) -> ClockSample:
+        return self._clock.reading()
+
+    async def start(
+        self, part: str, labels: dict[str, str], source: str, url: str, interval_s: float, note: str | None
+    ) -> GpuStatus:
+        """Sample into `part` from now on where there is something to sample; what was found."""
+        devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
+        sampler = GpuSampler(devices, self._clock, socket.gethostname(), interval_s, opening_note=note)
+        recording = GpuRecording(sampler, self._clock.reading().anchor, **labels)
+        status = await asyncio.to_thread(recording.start)
+        if status.available:
+            self._recording, self._part = recording, part
+            self._pump = asyncio.ensure_future(self._pump_for_ever(recording))
+        return status
+
+    async def status(self) -> GpuStatus:
+        """What can be said of the series, once its rows so far are with the coordinator."""
+        if self._recording is None:
+            return GpuStatus(False, "the monitor is not running")
+        status = self._recording.status()
+        if status.stalled is None:
+            await self._coordinator.append_part.remote(self._part, self._recording.take())
+        return status
+
+    async def stop(self) -> None:
+        """End the series and close its part."""
+        if self._pump is not None:
+            self._pump.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._pump
+        if self._recording is not None:
+            last = await asyncio.to_thread(self._recording.end)
+            await self._coordinator.append_part.remote(self._part, last)
+            await self._coordinator.close_part.remote(self._part)
+            self._recording = None
+
+    async def _pump_for_ever(self, recording: GpuRecording) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            if data := recording.take():
+                await self._coordinator.append_part.remote(self._part, data)
 
 
 @dataclass(frozen=True)

@@ -25,24 +25,25 @@ TRACES_FOLDER = "traces"
 PROMPTS_FOLDER = "prompts"
 
 
-def stage(scenario: Scenario, base: Path | None, folder: Path, *, ship_source: bool, bytes_max: int) -> None:
-    """Fill `folder`; the scenario is its SCENARIO_FILE.
-
-    base: where the scenario's relative paths start; None leaves what they name in place.
+def stage(scenario: Scenario, base: Path, folder: Path, *, ship_source: bool, bytes_max: int) -> None:
+    """Fill `folder`; the scenario is its SCENARIO_FILE. base: where the scenario's relative paths start.
 
     Raises ConfigError when the package would be too large, naming its largest parts.
     """
-    inputs: dict[str, Path] = {}
-    if base is not None:
-        scenario, inputs = _with_inputs(scenario, base)
+    scenario, inputs = _with_inputs(scenario, base)
     if ship_source:
         stage_source(folder)
-    (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
+    stage_scenario(scenario, folder)
     sizes = {entry.name: _size(entry) for entry in folder.iterdir()}
     sizes |= {name: _size(source) for name, source in inputs.items()}
     _refuse_too_large(sizes, bytes_max)
     for name, source in inputs.items():
         _copy(source, folder / name)
+
+
+def stage_scenario(scenario: Scenario, folder: Path) -> None:
+    """Write it alone: what it names stays where it is."""
+    (folder / SCENARIO_FILE).write_text(json.dumps(effective(scenario), allow_nan=False, indent=1))
 
 
 def stage_source(folder: Path) -> None:

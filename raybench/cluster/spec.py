@@ -7,10 +7,11 @@ a scenario runs, never what it measures. Runs on the submitting machine; knows n
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import load_model
 from raybench.scenario.load_block import Placement, check_client_nodes
 from raybench.scenario.schema import Scenario, Tls
@@ -47,6 +48,9 @@ class RuntimeEnv(Model):
 
     env_vars: Annotated[dict[VariableName, str], AfterValidator(_refuse_secrets)] = Field(default_factory=dict)
     pip: list[str] = Field(default_factory=list)
+
+    def as_ray_takes_it(self) -> dict[str, Any]:
+        return {"env_vars": dict(self.env_vars), **({"pip": list(self.pip)} if self.pip else {})}
 
 
 class Package(Model):
@@ -96,6 +100,20 @@ class ClusterSpec(Model):
     load: ClusterLoad = ClusterLoad()
     runtime_env: RuntimeEnv = RuntimeEnv()
     package: Package = Package()
+
+    @property
+    def verify(self) -> bool | str:
+        """Of the Job API's TLS: whether its certificate is checked, or a file of authorities to check it by."""
+        return self.tls.ca_file or self.tls.verify
+
+
+def cluster_at(address: str) -> ClusterSpec:
+    """A cluster of which the Job API's address is all that is said. Raises ConfigError for no address."""
+    try:
+        return ClusterSpec(name="cluster", address=address)
+    except ValidationError:
+        problem = ConfigProblem("no address of a Job API", "--address", address, "one such as http://head:8265")
+        raise ConfigError("options", problem) from None
 
 
 def load_cluster(path: Path) -> ClusterSpec:

@@ -229,6 +229,8 @@ def fetch(client: JobSubmissionClient, submission: Submission, target: Path) -> 
     def on_event(event: dict[str, object]) -> None:
         if event["kind"] == "archive":
             importer.take(event)
+        elif event["kind"] == "error":
+            said.append(str(event["message"]))
 
     job = f"{submission.submission_id}-fetch-{secrets.token_hex(3)}"
     arguments = ["export", submission.remote_run_path]

@@ -1,6 +1,4 @@
-"""Brings an arm's deployment up and takes it down again: a launched server, or one that raybench brings along.
-
-Of those there are two, the simulated engine and the null server.
+"""Brings an arm up by its `launch` block and takes it down again; what is kept of any process of an arm.
 
 Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 """
@@ -8,7 +6,6 @@ Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import signal
 import sys
@@ -21,8 +18,7 @@ from typing import Protocol
 
 from raybench.deploy.diagnosis import Reason, diagnose, kernel_kills, memory_mib
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
-from raybench.deploy.guard import PARENT_PID
-from raybench.deploy.process import LaunchedProcess, LogPattern, ReadyLine, UrlAnswers
+from raybench.deploy.process import LaunchedProcess, LogPattern, UrlAnswers
 from raybench.engines import ENGINES
 from raybench.engines.redact import redact
 from raybench.errors import TargetError
@@ -30,12 +26,6 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.scenario.launch import Launch
 from raybench.scenario.schema import Arm
-from raybench.scenario.sim_block import Sim
-
-SIM_READY_TIMEOUT_S = 30.0
-
-#: They have nothing to save: they may be cut off quickly.
-SIM_GRACE_S = 3.0
 
 LAUNCH_LOG = "launch.log"
 SERVER_LOG = "server.log"
@@ -230,84 +220,6 @@ class _ReadyWhen:
     def __call__(self, process: LaunchedProcess) -> bool | None:
         self._left = [check for check in self._left if check(process) is None]
         return None if self._left else True
-
-
-@dataclass
-class RunningSim:
-    """A server of ours that answers at `url` and logs to `log_path`. `process.stop()` ends it."""
-
-    url: str
-    process: LaunchedProcess
-    log_path: Path
-    record: ProcessRecord
-
-    def stop(self) -> ProcessRecord:
-        by_itself = self.process.exit_code() is not None
-        code = self.process.stop()
-        seconds = (time.time_ns() - self.record.began_unix_ns) / 1e9
-        reason: Reason = "stopped" if not by_itself else "failed" if code else "ended"
-        self.record = replace(self.record, process_s=seconds, exit_code=code, reason=reason)
-        return self.record
-
-
-def sim_command(sim: Sim, host: str, log_path: Path, preload: Mapping[str, object] | None) -> list[str]:
-    """The command line of `raybench.sim`. Its server log is a file of its own, the one that engines
-    write their batches to; what it prints (the ready line, a traceback) goes to the launch log."""
-    command = [sys.executable, "-m", "raybench.sim"]
-    command += ["--sim-json", sim.model_dump_json(), "--host", host, "--port", str(sim.port)]
-    command += ["--log-file", str(log_path), "--parent-pid", PARENT_PID]
-    if preload is not None:
-        command += ["--preload-json", json.dumps(preload, allow_nan=False)]
-    return command
-
-
-def launch_sim(
-    sim: Sim,
-    host: str,
-    log_path: Path,
-    *,
-    preload: Mapping[str, object] | None = None,
-    timeout_s: float = SIM_READY_TIMEOUT_S,
-    hold: Sequence[int] = (),
-) -> RunningSim:
-    """Start the simulated engine on an address of this host and wait for its ready line.
-
-    log_path: the engine's log; what it prints goes beside it, to `<log_path>.out`. preload: text that
-    a tier of its cache already holds, as the fault `preload_corpus` needs it. Raises TargetError.
-    """
-    command = sim_command(sim, host, log_path, preload)
-    printed = log_path.with_name(log_path.name + ".out")
-    return _start(command, "the simulated engine", printed, log_path, timeout_s, hold)
-
-
-def launch_null_server(log_path: Path, *, timeout_s: float = SIM_READY_TIMEOUT_S) -> RunningSim:
-    """Start the server of `raybench roofline` on the loopback of this host. Raises TargetError."""
-    command = [sys.executable, "-m", "raybench.sim.null_server", "--parent-pid", PARENT_PID]
-    return _start(command, "the null server", log_path, log_path, timeout_s)
-
-
-def _start(
-    command: list[str],
-    name: str,
-    printed: Path,
-    log_path: Path,
-    timeout_s: float,
-    hold: Sequence[int] = (),
-) -> RunningSim:
-    """printed: where its ready line goes, and a traceback if there is one."""
-    began_unix_ns = time.time_ns()
-    process = LaunchedProcess.start(command, log_path=printed, grace_s=SIM_GRACE_S, name=name, hold=hold)
-    try:
-        ready = process.wait_ready(ReadyLine(), timeout_s)
-        url = ready.get("url")
-        if not isinstance(url, str):
-            raise TargetError("launch", f"{process.name} printed a ready line without url: {ready}")
-    except BaseException:
-        process.stop()
-        raise
-    load_s = (time.time_ns() - began_unix_ns) / 1e9
-    record = ProcessRecord(command, {}, None, {}, began_unix_ns, load_s)
-    return RunningSim(url, process, log_path, record)
 
 
 def answers(arm: Arm) -> bool:

@@ -10,10 +10,11 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from raybench.deploy.process import own_environment
 
 OUTPUT_BYTES_MAX = 64 * 1024
 #: A command that went over its limit gets this long between SIGTERM and SIGKILL.
@@ -40,7 +41,7 @@ class Ran:
         return f"`{self.command}`: {how}" + (f" ({said})" if said else "")
 
 
-def run_command(command: str, *, cwd: Path, env: Mapping[str, str], timeout_s: float) -> Ran:
+def run_command(command: str, *, cwd: Path, timeout_s: float) -> Ran:
     """Run a line in /bin/sh. What it leaves running in the background is neither waited for nor ended."""
     began = time.monotonic()
     # A file, not a pipe: a daemon that the command starts would hold a pipe open for ever.
@@ -51,7 +52,7 @@ def run_command(command: str, *, cwd: Path, env: Mapping[str, str], timeout_s: f
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env=dict(env),
+            env=own_environment(),
             start_new_session=True,
         )
         code: int | None = None

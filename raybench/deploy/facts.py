@@ -30,17 +30,14 @@ def write_gpu_inventory(run: RunDirectory, arm: str, host: str, status: GpuStatu
     path = run.arm(arm) / GPUS_FILE
     inventory = read_json(path) if path.exists() else {}
     assert isinstance(inventory, dict), f"{path} is written here only, as an object"
-    write_json(path, inventory | {host: gpu_inventory(status)})
-    return path
-
-
-def gpu_inventory(status: GpuStatus) -> dict[str, object]:
-    return {
+    found = {
         "available": status.available,
         "reason": status.reason,
         "devices": [asdict(device) for device in status.devices],
         "warnings": list(status.warnings),
     }
+    write_json(path, inventory | {host: found})
+    return path
 
 
 def host_facts(*, ray_version: str | None = None) -> dict[str, object]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from raybench.deploy.commands import run_command
 from raybench.deploy.ledger import DigestCache, digest_input
-from raybench.deploy.process import own_environment
 from raybench.engines.redact import redact_text
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.launch import Inventory
@@ -51,7 +50,7 @@ def _working_copy(path: Path) -> dict[str, object]:
 
 
 def _version(name: str, command: str, base: Path) -> str:
-    ran = run_command(command, cwd=base, env=own_environment(), timeout_s=COMMAND_TIMEOUT_S)
+    ran = run_command(command, cwd=base, timeout_s=COMMAND_TIMEOUT_S)
     if ran.failure is not None:
         raise ConfigError("inventory", ConfigProblem(ran.failure, path=f"versions.{name}"))
     return redact_text(ran.output.strip())

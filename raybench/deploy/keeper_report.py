@@ -15,6 +15,8 @@ from raybench.records.strict_json import read_json
 
 MODULE = "raybench.deploy.keeper"
 REPORT = "service.json"
+#: What a keeper prints, beside its report.
+LOG = "keeper.log"
 _POLL_S = 0.05
 
 #: waiting: for another keeper. refused: the service was not touched. verified, not_verified, refused are ends.
@@ -29,18 +31,34 @@ def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:
 
     on_phase: called with each phase on the way. A keeper that is gone before its end is `not_verified`.
     """
-    phase = None
-    while (report := read_report(path)).get("phase") not in ENDS:
-        if report.get("host") not in (None, socket.gethostname()):
+    first = _read_report(path)
+    if first.get("host") not in (None, socket.gethostname()):
+        return first
+    return wait_for(path, ENDS, lambda: _is_keeper(_read_report(path).get("pid")), on_phase=on_phase)
+
+
+def wait_for(
+    path: Path,
+    phases: frozenset[str],
+    lives: Callable[[], bool],
+    *,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> dict[str, Any]:
+    """The report once its phase is one of these, or `not_verified` for a keeper that ended before."""
+    told = None
+    while True:
+        alive = lives()  # asked first: what a keeper writes before its end is read after it
+        report = _read_report(path)
+        phase = report.get("phase")
+        if phase in phases:
             return report
-        if not _is_keeper(report.get("pid")):
-            reason = "its keeper ended before its time"
-            return read_report(path) | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
-        if report["phase"] != phase:
-            phase = report["phase"]
+        if not alive:
+            reason = f"its keeper ended before its time; see {path.with_name(LOG)}"
+            return report | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
+        if phase is not None and phase != told:
             on_phase(phase)
+            told = phase
         time.sleep(_POLL_S)
-    return report
 
 
 def _is_keeper(pid: object) -> bool:
@@ -51,7 +69,7 @@ def _is_keeper(pid: object) -> bool:
         return False
 
 
-def read_report(path: Path) -> dict[str, Any]:
+def _read_report(path: Path) -> dict[str, Any]:
     """What a keeper has told so far; nothing when it has not begun."""
     if not path.exists():
         return {}

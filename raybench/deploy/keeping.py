@@ -9,19 +9,16 @@ import os
 import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, Self
 
 from raybench.deploy.guard import OUTLIVES
-from raybench.deploy.keeper_report import ENDS, MODULE, REPORT, read_report
+from raybench.deploy.keeper_report import ENDS, LOG, MODULE, REPORT, wait_for
 from raybench.deploy.process import own_environment
 from raybench.records.strict_json import write_json
 from raybench.scenario.schema import Service
 
-LOG = "keeper.log"
 _ORDER = "keeper-order.json"
-_POLL_S = 0.05
 #: Twice forked, so that neither a terminal nor Ray, which ends the children of its workers, takes it for ours.
 _DETACH = """
 import os, sys
@@ -82,12 +79,7 @@ class Keeping:
         return self._wait(ENDS)
 
     def _wait(self, phases: frozenset[str]) -> dict[str, Any]:
-        while True:
-            lives = not select.select([self._sign_of_life], [], [], 0)[0]
-            report = read_report(self._folder / REPORT)
-            if report.get("phase") in phases:
-                return report
-            if not lives:
-                reason = f"the keeper ended before its time; see {self._folder / LOG}"
-                return report | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
-            time.sleep(_POLL_S)
+        def lives() -> bool:
+            return not select.select([self._sign_of_life], [], [], 0)[0]
+
+        return wait_for(self._folder / REPORT, phases, lives)

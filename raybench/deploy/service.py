@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from raybench.deploy.commands import Ran, run_command
-from raybench.deploy.process import own_environment
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply, RequestShape
 from raybench.engines.redact import redact_text
@@ -152,9 +151,7 @@ class InUse:
         return ControlClient(self._endpoint, admin_api_key_env=None if load else self._arm.admin_api_key_env)
 
     def _run(self, command: str) -> Ran:
-        return run_command(
-            command, cwd=self._base, env=own_environment(), timeout_s=self._service.command_timeout_s
-        )
+        return run_command(command, cwd=self._base, timeout_s=self._service.command_timeout_s)
 
 
 def stable_facts(facts: Facts) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raybench.deploy.commands import run_command
-from raybench.deploy.process import own_environment
 from raybench.errors import TargetError
 from raybench.scenario.schema import Arm, Service
 from raybench.scenario.sim_block import Sim
@@ -38,7 +37,7 @@ def service_stand_in(service: Service) -> Iterator[Service]:
         (folder / _OUTPUT).touch()  # the engine, in the background, may open it after it is looked at
         stand_in = _service(service, folder, port)
         try:
-            ran = run_command(_start(folder, port), cwd=folder, env=own_environment(), timeout_s=_READY_TIMEOUT_S)
+            ran = run_command(_start(folder, port), cwd=folder, timeout_s=_READY_TIMEOUT_S)
             if ran.failure is not None:
                 raise TargetError("service", f"the stand-in does not start: {ran.failure}")
             _wait_ready(folder)

@@ -1,6 +1,6 @@
 """A load worker: keeps its slots in flight until no ticket is left, and streams out records.
 
-A plain class that runs on one event loop; `cluster/actors.py` wraps it into a Ray actor, a test steps
+A plain class that runs on one event loop; `cluster/fleet.py` wraps it into a Ray actor, a test steps
 it directly. The worker decides nothing: slots, tickets and the start come from the coordinator.
 """
 

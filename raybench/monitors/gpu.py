@@ -1,6 +1,6 @@
 """Samples the GPUs of one host on an absolute schedule and keeps the rows until they are collected.
 
-Runs on the target's host, in one thread of one process; `cluster/actors.py` wraps it into an actor.
+Runs on the target's host, in one thread of one process; `cluster/gpu_watch.py` wraps it into an actor.
 Where the numbers come from is a `GpuSource`: `monitors/nvml.py` reads real devices,
 `monitors/sim_gpu.py` the simulated engine's.
 """

@@ -11,7 +11,7 @@ from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import make_schedule
-from raybench.protocol.invocation import History
+from raybench.protocol.invocation import Earlier
 from raybench.protocol.procedure import Attempt, Windows
 from raybench.records.journal import Journal
 from raybench.scenario.plan import Point
@@ -30,7 +30,7 @@ class AttemptMaker:
         traces: Mapping[str, Trace],
         prompt_sets: Mapping[str, tuple[Prompt, ...]],
         journal: Journal,
-        history: History,
+        earlier: Earlier,
     ) -> None:
         self._scenario = scenario
         self._run_id = run_id
@@ -38,7 +38,7 @@ class AttemptMaker:
         self._traces = traces
         self._prompt_sets = prompt_sets
         self._journal = journal
-        self._history = history
+        self._earlier = earlier
 
     def tries(self, point: Point) -> int:
         """Most attempts of a point. Where nothing can make sent text cold again, a second one proves nothing."""
@@ -56,20 +56,20 @@ class AttemptMaker:
         else:
             windows, warm = self._take(point, number, ledger)
             told = {"windows": {"load": _span(windows), "prewarm": _span(warm)}}
-        self._history.serial += 1
-        serial = self._history.serial
+        self._earlier.serial += 1
+        serial = self._earlier.serial
         self._journal.append("attempt_started", point_id=point.point_id, attempt=number, serial=serial, **told)
+        flush_helps = workload.prompt_set is None or workload.prompt_set.cold_by == "flush"
         return Attempt(
-            point,
-            number,
-            serial,
-            self._shape(point, workload),
-            windows,
-            warm,
-            make_schedule(workload, point.level, point.requests, self._traces.get(workload.name)),
-            prompts,
-            self._scenario.guards.flush
-            and (workload.prompt_set is None or workload.prompt_set.cold_by == "flush"),
+            point=point,
+            number=number,
+            serial=serial,
+            shape=self._shape(point, workload),
+            windows=windows,
+            prewarm_windows=warm,
+            schedule=make_schedule(workload, point.level, point.requests, self._traces.get(workload.name)),
+            prompts=prompts,
+            flush=self._scenario.guards.flush and flush_helps,
         )
 
     def _take(self, point: Point, number: int, ledger: WindowLedger) -> tuple[Windows, Windows]:

@@ -2,7 +2,7 @@
 
 Pure; runs in the coordinator. Each check looks at one thing and yields findings; none prints, waits or
 contacts anything. A finding of severity `void` takes the number out of every table; `warning` is shown beside
-it; `note` informs. Unknown is never zero. The engine's side is in `answers.py`, `hits.py` and `traffic.py`.
+it; `note` informs. Unknown is never zero. The engine's side is in `answer_checks.py`, `hits.py` and `traffic.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from raybench.analysis.client_load import NodeLoad
 from raybench.analysis.in_flight import Window, in_flight
+from raybench.analysis.metrics import succeeded
 from raybench.analysis.server_log import PrefillLog
 from raybench.engines.contract import Counters, QueueState
 from raybench.protocol.clock_checks import Clocks
@@ -77,7 +78,7 @@ class Evidence:
 
 def ok_rows(requests: pa.Table) -> pa.Table:
     """The requests that succeeded."""
-    return requests.filter(pc.equal(requests["outcome"], "ok"))
+    return requests.filter(succeeded(requests))
 
 
 def total(rows: pa.Table, column: str) -> float:

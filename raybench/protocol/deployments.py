@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from raybench.errors import TargetError
-from raybench.protocol.fleet import ServiceReport, TargetHost
+from raybench.protocol.fleet import TargetHost
 from raybench.protocol.progress import Progress
 from raybench.records.journal import Journal
 from raybench.scenario.schema import Arm, Service
@@ -45,14 +45,14 @@ class Deployments:
         if report.phase != "down":
             raise TargetError("service", f"it was not taken down: {'; '.join(report.problems)}")
 
-    async def bring_service_back(self) -> ServiceReport | None:
-        """After whatever happened; None when there is no service, or it was not touched."""
+    async def bring_service_back(self) -> bool:
+        """After whatever happened; whether it is as it was, as it also is where nobody touched it."""
         if not self._service_in_hand:
-            return None
+            return True
         self._progress.arm_step(SERVICE, "bring_back")
         report = await self._host.bring_service_back()
         self._journal.append("service", phase=report.phase, problems=report.problems)
-        return report
+        return report.phase != "not_verified"
 
     async def url_of(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> str:
         """Where the arm answers; started first when the scenario says so, and then ended with the stack."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -10,8 +12,13 @@ from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
 from raybench.analysis.parts import requests_of, worker_health_of
 from raybench.analysis.points import struck_if_damaged
-from raybench.analysis.server_log import LogSpan, PrefillLog, groups_by_flush, log_rows, prefill_log
+from raybench.analysis.server_log import LogSpan, groups_by_flush, log_rows, prefill_log
+from raybench.engines.contract import Engine
+from raybench.protocol.checks import Evidence
+from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.procedure import Attempt, Observed
 from raybench.records.journal import Journal, read_journal
+from raybench.records.roofline import Roofline
 from raybench.records.rundir import RunDirectory
 
 
@@ -47,20 +54,60 @@ def strike_damaged(run: RunDirectory, journal: Journal) -> None:
             journal.append("point_committed", point_id=point_id, attempt=point.final_attempt, **struck)
 
 
-def load_health(
-    run: RunDirectory, point_id: str, attempt: int, history: History, start_unix_ns: int, end_unix_ns: int
+def evidence_of(
+    run: RunDirectory,
+    attempt: Attempt,
+    observed: Observed,
+    engine: Engine,
+    rooflines: Mapping[str, Roofline],
+    gpu: GpuState,
+    *,
+    gpu_required: bool,
+    gate_failure: str | None,
+) -> Evidence:
+    """The records as they are on disk, and what the steps saw. Blocks."""
+    history = history_of(run)
+    point_id, load = attempt.point.point_id, observed.load
+    requests, torn, client = load_requests(run, point_id, attempt.number, history)
+    return Evidence(
+        point=attempt.point,
+        requests=requests,
+        before=observed.before,
+        after=observed.after,
+        lost_workers=load.lost,
+        torn_parts=torn,
+        prompt_is_ids=engine.template(attempt.shape).prompt == "ids",
+        ignore_eos=attempt.shape.ignore_eos,
+        streamed=attempt.shape.stream,
+        flush_reply=observed.flush_reply,
+        idle_known=observed.idle_known,
+        log=None if observed.log_load is None else prefill_log(log_rows(run, observed.log_load)),
+        log_reason=observed.log_reason,
+        flushed_groups=_flushed_groups(run, observed.log_flush),
+        left_inside=observed.left_inside,
+        leased=observed.leased,
+        health=_health(run, attempt, history, load.start_unix_ns, load.end_unix_ns),
+        client=client,
+        rooflines=rooflines,
+        clocks=history.attempt_clocks(point_id, attempt.number),
+        link_changes=observed.link_changes,
+        gpu=gpu,
+        gpu_required=gpu_required,
+        gate_failure=gate_failure,
+    )
+
+
+def _health(
+    run: RunDirectory, attempt: Attempt, history: History, start_unix_ns: int, end_unix_ns: int
 ) -> pa.Table:
     """The workers' own health while the load was under way: rows of records.schema.WORKER."""
-    rows = worker_health_of(run, point_id, attempt, history).table
+    rows = worker_health_of(run, attempt.point.point_id, attempt.number, history).table
     at = rows["aligned_unix_ns"]
     return rows.filter(pc.and_(pc.greater_equal(at, start_unix_ns), pc.less_equal(at, end_unix_ns)))
 
 
-def load_log(run: RunDirectory, span: LogSpan | None) -> PrefillLog | None:
-    """What the engine's own log told over the load."""
-    return None if span is None else prefill_log(log_rows(run, span))
-
-
-def flushed_groups(run: RunDirectory, span: LogSpan | None) -> tuple[frozenset[int | None], frozenset[int | None]]:
+def _flushed_groups(
+    run: RunDirectory, span: LogSpan | None
+) -> tuple[frozenset[int | None], frozenset[int | None]]:
     """Data-parallel groups that did the flush by their log, and those that did not."""
     return (frozenset(), frozenset()) if span is None else groups_by_flush(log_rows(run, span))

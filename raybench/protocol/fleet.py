@@ -1,6 +1,7 @@
 """The hands of the coordinator, as it sees them: load workers, monitors, a launcher on the target host.
 
-Interfaces only. `cluster/fleet.py` fills them with Ray actors; tests fill them with plain objects.
+Interfaces only. `cluster/fleet.py` and `cluster/target_host.py` fill them with Ray actors; tests fill them with
+plain objects.
 """
 
 from __future__ import annotations

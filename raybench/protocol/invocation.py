@@ -1,4 +1,7 @@
-"""How one invocation of a run begins and ends: what earlier ones left in the journal, and what it came to."""
+"""How one invocation of a run begins and ends: what earlier ones left in the journal, and what it comes to.
+
+Runs in the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,21 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from raybench.analysis.searches import read_search
-from raybench.errors import EXIT_OK
+from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET
+from raybench.protocol.progress import Progress
+from raybench.records.journal import Journal
 from raybench.scenario.levels import Level
+from raybench.scenario.plan import Point
 from raybench.scenario.schema import Scenario
+
+Status = Literal["complete", "stopped", "interrupted"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. status: complete | stopped | interrupted."""
+    """How a run ended. reason: of a stop."""
 
-    status: Literal["complete", "stopped", "interrupted"]
+    status: Status
     accepted: int
     void: int
     skipped: int
@@ -25,7 +33,7 @@ class Outcome:
 
 
 @dataclass
-class History:
+class Earlier:
     """What earlier invocations of this run already did, from its journal."""
 
     committed: dict[str, str] = field(default_factory=dict)  # point_id -> verdict
@@ -34,20 +42,20 @@ class History:
     searched: set[tuple[str, str]] = field(default_factory=set)  # (arm, workload) of searches with a result
 
     @classmethod
-    def of(cls, events: list[dict[str, object]]) -> History:
-        history = cls()
+    def of(cls, events: list[dict[str, object]]) -> Earlier:
+        earlier = cls()
         for event in events:
             point_id = str(event.get("point_id"))
             if event["event"] == "attempt_started":
-                history.attempts[point_id] = int(str(event["attempt"]))
-                history.serial = max(history.serial, int(str(event["serial"])))
+                earlier.attempts[point_id] = int(str(event["attempt"]))
+                earlier.serial = max(earlier.serial, int(str(event["serial"])))
             elif event["event"] == "point_committed":
-                history.committed[point_id] = str(event["verdict"])
+                earlier.committed[point_id] = str(event["verdict"])
             elif event["event"] == "search_ended":
                 name = (str(event["arm"]), str(event["workload"]))
                 if read_search(events, *name).settled:
-                    history.searched.add(name)
-        return history
+                    earlier.searched.add(name)
+        return earlier
 
     def probed(self, scenario: Scenario) -> dict[tuple[str, str], list[Level]]:
         """By (arm, workload), the levels that searches have committed points at."""
@@ -62,3 +70,43 @@ class History:
     def settled(self, point_id: str) -> bool:
         """Accepted and skipped points stay; void ones are measured again on resume."""
         return self.committed.get(point_id) in ("accepted", "skipped")
+
+
+class Verdicts:
+    """Of the points that are done with. Each is in the journal before it counts."""
+
+    def __init__(self, earlier: Earlier, journal: Journal, progress: Progress) -> None:
+        self._earlier = earlier
+        self._journal = journal
+        self._progress = progress
+        self._by_point: dict[str, str] = {}
+        #: The engine failed a step of some point, or an arm could not be started, reached or ended.
+        self.target_failed = False
+
+    def __contains__(self, point: Point) -> bool:
+        return point.point_id in self._by_point
+
+    def commit(self, point: Point, attempt: int | None, verdict: str, reasons: list[str]) -> None:
+        self._journal.append(
+            "point_committed", point_id=point.point_id, attempt=attempt, verdict=verdict, reasons=reasons
+        )
+        self._settle(point, verdict)
+
+    def keep(self, point: Point) -> None:
+        """What an earlier invocation committed stays."""
+        self._settle(point, self._earlier.committed[point.point_id])
+
+    def _settle(self, point: Point, verdict: str) -> None:
+        self._by_point[point.point_id] = verdict
+        self._progress.point_done(point, verdict)
+
+    def outcome(self, status: Status, reason: str | None, points: int, *, service_is_back: bool) -> Outcome:
+        """points: all that the run has. service_is_back: also where none was taken down."""
+        verdicts = list(self._by_point.values())
+        counts = {name: verdicts.count(name) for name in ("accepted", "void", "skipped")}
+        missing = points - len(verdicts)
+        all_valid = status == "complete" and not counts["void"] and not missing
+        code = EXIT_TARGET if self.target_failed else EXIT_OK if all_valid else EXIT_NOT_ALL_VALID
+        if not service_is_back:
+            code = EXIT_SERVICE
+        return Outcome(status, **counts, missing=missing, reason=reason, exit_code=code)

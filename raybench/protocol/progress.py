@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 
 from raybench.protocol.desk import OrderDesk
@@ -34,13 +35,13 @@ class Snapshot:
 class Progress:
     """Collects where the coordinator is; the numbers come from the desk's pulses.
 
-    points_total and search are the coordinator's to set.
+    points: those known so far. search is the coordinator's to set.
     """
 
-    def __init__(self, desk: OrderDesk, clock: Clock, points_total: int) -> None:
+    def __init__(self, desk: OrderDesk, clock: Clock, points: Sized) -> None:
         self._desk = desk
         self._clock = clock
-        self.points_total = points_total
+        self._points = points
         self.search: str | None = None
         self._arm: str | None = None
         self._point: Point | None = None
@@ -76,7 +77,7 @@ class Progress:
             output_tokens_per_s=tokens / elapsed_s if elapsed_s > 0 else 0.0,
             left_s=elapsed_s * (requests - completed) / completed if completed else None,
             points_done=len(self._done),
-            points_total=self.points_total,
+            points_total=len(self._points),
             search=self.search,
             last_verdicts=tuple(self._done),
         )

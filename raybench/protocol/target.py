@@ -40,7 +40,7 @@ class Target:
     arm: Arm
     engine: Engine
     endpoint: Endpoint
-    controls: list[Http]
+    controls: Sequence[Http]
     clock: Clock
     sleep: Sleep
     _with_queue_numbers: set[int] = field(default_factory=set)

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from raybench.protocol.answer_checks import check_answers, check_engine_times, check_prompt_lengths
-from raybench.protocol.answers import check_empty, check_lengths, check_outcomes, check_streaming
+from raybench.protocol.answer_checks import (
+    check_answers,
+    check_empty,
+    check_engine_times,
+    check_lengths,
+    check_outcomes,
+    check_prompt_lengths,
+    check_streaming,
+)
 from raybench.protocol.checks import (
     Evidence,
     check_gate,

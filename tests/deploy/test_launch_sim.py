@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raybench.deploy.arms import launch_sim
+from raybench.deploy.own_servers import launch_sim
 from raybench.errors import TargetError
 from raybench.scenario.sim_block import Sim
 
@@ -26,7 +26,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         line = (tmp_path / "line").read_text()
         return [sys.executable, "-I", "-S", str(program), str(tmp_path / "pid"), line]
 
-    monkeypatch.setattr("raybench.deploy.arms.sim_command", command)
+    monkeypatch.setattr("raybench.deploy.own_servers.sim_command", command)
     return tmp_path
 
 

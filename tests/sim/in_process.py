@@ -26,7 +26,7 @@ from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
-from raybench.protocol.invocation import History, Outcome
+from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
@@ -201,7 +201,7 @@ async def play(scenario: Scenario, path: Path, *, held_windows: int | None = Non
         run_id=RUN_ID,
         run=run,
         journal=journal,
-        history=History(),
+        earlier=Earlier(),
         corpus=corpus,
         traces={},
         prompt_sets={},

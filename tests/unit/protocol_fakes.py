@@ -39,7 +39,7 @@ from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
-from raybench.protocol.invocation import History, Outcome
+from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
@@ -471,7 +471,7 @@ class Stage:
             run_id="test-20260101-000000-deadbeef",
             run=self.run,
             journal=journal,
-            history=History.of(earlier),
+            earlier=Earlier.of(earlier),
             corpus=self.corpus,
             traces=read_traces(self.scenario, self.path),
             prompt_sets=read_prompt_sets(self.scenario, self.path),

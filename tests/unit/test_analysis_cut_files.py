@@ -23,7 +23,7 @@ from raybench.analysis.merge import merge
 from raybench.analysis.searches import read_search
 from raybench.engines import ENGINES
 from raybench.protocol.evidence import strike_damaged
-from raybench.protocol.invocation import History
+from raybench.protocol.invocation import Earlier
 from raybench.records.files import write_file
 from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
@@ -135,9 +135,9 @@ def test_a_resumed_run_measures_a_damaged_point_again(tmp_path: Path) -> None:
     part = run.parts_of("arm/first/c2", 2)[0]
     part.write_bytes(part.read_bytes()[:-20])
     assert struck(run) == ["arm/first/c2"]
-    history = History.of(read_journal(run.journal))
-    assert not history.settled("arm/first/c2")
-    assert history.settled("arm/first/c1")
+    earlier = Earlier.of(read_journal(run.journal))
+    assert not earlier.settled("arm/first/c2")
+    assert earlier.settled("arm/first/c1")
     merge(run)
     row = rows_of(run)["arm/first/c2"]
     assert (row["verdict"], row["reasons"][0][:48]) == ("void", "its records were damaged after it was accepted: ")

@@ -15,6 +15,7 @@ from test_protocol_client_checks import roofline
 
 import raybench
 from raybench.cli import app, main
+from raybench.cluster.events import read_line
 from raybench.records.roofline import store_roofline
 from raybench.scenario.load import effective
 
@@ -219,6 +220,25 @@ def test_two_clusters_at_once(cli: Cli) -> None:
     )
     assert code == 2
     assert "--address and --cluster" in err
+
+
+@pytest.mark.parametrize("command", [["submit", ROOT / "scenarios" / "demo.yaml"], ["roofline"]])
+def test_an_address_that_is_none(cli: Cli, command: list[object]) -> None:
+    code, out, err = cli(*command, "--address", "head:8265")
+    assert (code, out) == (2, "")
+    assert "--address: no address of a Job API; got: head:8265; allowed: one such as http://head:8265" in err
+
+
+def test_what_a_job_cannot_do_is_told_to_its_submitter_as_an_event(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAYBENCH_EVENTS", "1")
+    code, out, err = cli("run", tmp_path / "gone.yaml")
+    event = read_line(out.rstrip("\n"))
+    assert (code, err) == (2, "")
+    assert event is not None
+    assert (event["kind"], event["exit_code"]) == ("error", 2)
+    assert "no such file" in str(event["message"])
 
 
 def test_a_cluster_s_token_that_is_not_set(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from protocol_fakes import scenario
 
 import raybench
-from raybench.cluster.package import read_staged, stage
+from raybench.cluster.package import read_staged, stage, stage_scenario
 from raybench.cluster.spec import PACKAGE_BYTES_MAX
 from raybench.corpus.prompts import read_prompt_sets
 from raybench.errors import EXIT_USAGE, ConfigError
@@ -103,7 +103,7 @@ def test_a_corpus_that_is_not_there_is_said_before_anything_is_sent(project: Pat
 
 
 def test_a_local_run_leaves_the_corpus_where_it_is(folder: Path) -> None:
-    stage(with_corpus("corpus.npy"), None, folder, ship_source=False, bytes_max=PACKAGE_BYTES_MAX)
+    stage_scenario(with_corpus("corpus.npy"), folder)
     assert read_staged(folder / "scenario.json").corpus.path == "corpus.npy"
 
 

@@ -19,7 +19,7 @@ from raybench.protocol.client_checks import check_rooflines
 from raybench.protocol.coordinator import limits_of
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.protocol.fleet import ServiceReport
-from raybench.protocol.invocation import History, Outcome
+from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.roofline import Roofline
 from raybench.scenario.launch import Launch
 from raybench.scenario.schema import Limits, Scenario, Service
@@ -259,15 +259,15 @@ def test_an_interrupted_attempt_is_journalled_and_measured_again_under_a_new_num
 
 
 def test_a_torn_journal_line_and_foreign_events_are_no_history() -> None:
-    history = History.of(
+    earlier = Earlier.of(
         [
             {"event": "run_started"},
             {"event": "attempt_started", "point_id": "a/w/c1", "attempt": 1, "serial": 7},
             {"event": "torn_line", "line": 3, "dropped_bytes": 12},
         ]
     )
-    assert (history.attempts, history.serial, history.committed) == ({"a/w/c1": 1}, 7, {})
-    assert not history.settled("a/w/c1")
+    assert (earlier.attempts, earlier.serial, earlier.committed) == ({"a/w/c1": 1}, 7, {})
+    assert not earlier.settled("a/w/c1")
 
 
 def test_a_cluster_that_is_gone_is_no_verdict(on_stage: type[Stage], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,13 +187,13 @@ POINT_OF_PLAN = Point(POINT, "arm", "load", 3, 12, 64, 4, None, None, None)
 
 
 def test_a_snapshot_before_anything_knows_nothing(desk: OrderDesk, clock: FakeClock) -> None:
-    snapshot = Progress(desk, clock, points_total=3).snapshot()
+    snapshot = Progress(desk, clock, [POINT] * 3).snapshot()
     assert (snapshot.arm, snapshot.point_id, snapshot.step) == (None, None, "start")
     assert (snapshot.requests, snapshot.left_s, snapshot.points_total) == (0, None, 3)
 
 
 def test_a_snapshot_adds_up_the_workers_and_reckons_what_is_left(desk: OrderDesk, clock: FakeClock) -> None:
-    progress = Progress(desk, clock, points_total=3)
+    progress = Progress(desk, clock, [POINT] * 3)
     progress.step(POINT_OF_PLAN, 2, "load")
     desk.open(OrderKey(POINT, 2, "load"), 12, {"w0": 2, "w1": 1}, nobody)
     assert progress.snapshot().left_s is None, "nothing is finished, so nothing can be reckoned"
@@ -212,7 +212,7 @@ def test_a_new_order_forgets_the_pulses_of_the_one_before(desk: OrderDesk, clock
     desk.open(OrderKey(POINT, 1, "prewarm"), 2, {"w0": 2}, nobody)
     do(desk.heartbeat("w0", 2, 2, 8))
     desk.open(KEY, 12, {"w0": 2}, nobody)
-    assert Progress(desk, clock, 1).snapshot().completed == 0
+    assert Progress(desk, clock, [POINT]).snapshot().completed == 0
 
 
 def test_a_pulse_after_the_end_is_ignored(desk: OrderDesk) -> None:
@@ -223,7 +223,7 @@ def test_a_pulse_after_the_end_is_ignored(desk: OrderDesk) -> None:
 
 
 def test_finished_points_are_listed_in_order(desk: OrderDesk, clock: FakeClock) -> None:
-    progress = Progress(desk, clock, 2)
+    progress = Progress(desk, clock, [POINT] * 2)
     progress.arm_step("arm", "alive")
     assert (progress.snapshot().arm, progress.snapshot().point_id) == ("arm", None)
     progress.step(POINT_OF_PLAN, 1, "load")

@@ -13,8 +13,8 @@ from protocol_fakes import NS_PER_S, FakeEngine, Stage, scenario
 from raybench.analysis.merge import merge
 from raybench.engines import ENGINES
 from raybench.load.pacer import due_ns_of_rate
-from raybench.protocol.coordinator import Outcome
 from raybench.protocol.evidence import history_of, load_requests
+from raybench.protocol.invocation import Outcome
 from raybench.report.source import points_rows
 from raybench.report.write import write_report
 from raybench.scenario.arrivals import Arrivals

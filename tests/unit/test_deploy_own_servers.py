@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from raybench.deploy.arms import sim_command
 from raybench.deploy.guard import PARENT_PID
+from raybench.deploy.own_servers import sim_command
 from raybench.scenario.sim_block import Sim
 
 SIM = Sim(profile="tp2pp4", time_compression=50.0, port=4711, kv_pool_tokens=4096)

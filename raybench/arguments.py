@@ -1,0 +1,111 @@
+"""Arguments that several commands share, and what they name, read: scenarios, cluster files, runs to go on with.
+
+The rooms are imported inside the functions, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
+
+if TYPE_CHECKING:
+    from raybench.cluster.spec import ClusterSpec
+    from raybench.scenario.schema import Scenario
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
+RunPath = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
+RunName = Annotated[str, typer.Argument(help="Run id, or the path of its run directory.", show_default=False)]
+RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories stand.")]
+Address = Annotated[
+    str | None, typer.Option("--address", help="Job API of a running cluster, such as http://head:8265.")
+]
+ClusterFile = Annotated[Path | None, typer.Option("--cluster", help="Cluster file (YAML) to run on.")]
+Resume = Annotated[
+    Path | None, typer.Option("--resume", help="Run directory to go on with, after its last committed point.")
+]
+Simulate = Annotated[
+    bool, typer.Option("--simulate", help="Rehearse on simulated engines in the place of the real ones.")
+]
+Compression = Annotated[
+    float, typer.Option("--compression", help="With --simulate: how many simulated seconds pass in a real one.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Run although another run loads the same target.")]
+DEFAULT_RUNS_DIR = Path("runs")
+DEFAULT_COMPRESSION = 20.0
+
+
+def load(path: Path, cluster: ClusterSpec | None = None) -> Scenario:
+    """A scenario as it would run on the cluster. `.json` is a scenario that `submit` has staged."""
+    from raybench.scenario.load import load_scenario
+
+    if path.suffix == ".json":
+        from raybench.cluster.package import read_staged
+
+        scenario = read_staged(path)
+    else:
+        scenario = load_scenario(path)
+    if cluster is None:
+        return scenario
+    from raybench.cluster.spec import on_cluster
+
+    return on_cluster(scenario, cluster)
+
+
+def cluster_of(file: Path | None, address: str | None = None) -> ClusterSpec | None:
+    """The cluster that the options name; None without any."""
+    from raybench.cluster.spec import cluster_at, load_cluster
+
+    if file is not None and address is not None:
+        raise ConfigError("options", "--address and --cluster name two clusters; give one")
+    if file is not None:
+        return load_cluster(file)
+    return None if address is None else cluster_at(address)
+
+
+def read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
+    """Refuse traces and prompts that cannot be sent, before anything is contacted."""
+    from raybench.corpus.prompts import read_prompt_sets
+    from raybench.scenario.trace import read_traces
+
+    read_traces(scenario, base, here_only=here_only)
+    read_prompt_sets(scenario, base, here_only=here_only)
+
+
+def scenario_to_run(
+    path: Path | None, resume: Path | None, cluster: ClusterSpec | None
+) -> tuple[str, Path, Scenario]:
+    """(what to call it, folder of its relative paths, scenario); a resumed run brings its own."""
+    if path is not None:
+        return str(path), path.resolve().parent, load(path, cluster)
+    if resume is None:
+        raise ConfigError(
+            "options", ConfigProblem("nothing to run", way_out="name a scenario file, or --resume RUN")
+        )
+    from pydantic import ValidationError
+
+    from raybench.records.rundir import RunDirectory
+    from raybench.scenario.schema import Scenario
+
+    manifest = RunDirectory(resume).read_manifest()
+    try:
+        scenario = Scenario.model_validate(manifest["scenario"])
+        return str(manifest["scenario_source"]), Path(manifest["base"]), scenario
+    except (KeyError, TypeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise RunDirectoryError(
+            f"{resume}: its manifest is not one of this version of raybench ({reason});"
+            " name the scenario file as well, or start a new run"
+        ) from None
+
+
+def end(code: int) -> NoReturn:
+    """Of the process, with this exit code."""
+    raise typer.Exit(code)

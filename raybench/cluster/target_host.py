@@ -1,0 +1,190 @@
+"""The host of the serving engine as the coordinator sees it: its actor, and the GPU monitor.
+
+`RayTargetHost` fills the interface of `protocol/fleet.py`; it lives inside the coordinator's actor, which owns all
+others, so that they die with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from raybench.cluster.calls import measure_offset, pinned, told, within
+from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
+from raybench.cluster.layout import Layout
+from raybench.cluster.target_actor import Launched, TargetHostActor
+from raybench.deploy.arms import ProcessRecord
+from raybench.deploy.facts import write_gpu_inventory
+from raybench.errors import ClusterError, TargetError
+from raybench.monitors.gpu import GpuStatus
+from raybench.protocol.clock_checks import COORDINATOR, TARGET
+from raybench.protocol.fleet import LogReading, ServiceReport
+from raybench.protocol.gpu_checks import GpuState
+from raybench.records.clock import AnchoredClock, ClockOffset
+from raybench.records.files import write_file
+from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.scenario.plan import make_plan
+from raybench.scenario.schema import Arm, Scenario, Service
+
+#: Limit of a small call to an actor that is known to live.
+CALL_TIMEOUT_S = 30.0
+PROCESS_FILE = "process.json"
+#: Of a process's record, what goes into the journal too.
+_JOURNALED = ("process_s", "exit_code", "reason", "evidence", "shortfall_mib", "gpu_release_s", "gpu_held")
+
+
+class RayTargetHost:
+    """`protocol.fleet.TargetHost` over actors on the target's node."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        coordinator: Any,
+        run: RunDirectory,
+        clock: AnchoredClock,
+        scenario: Scenario,
+        base: Path,
+    ) -> None:
+        self._node = layout.target
+        alone = all(node.node_id == self._node.node_id for node in layout.clients)
+        self._address = "127.0.0.1" if alone else self._node.address
+        elsewhere = (node for node in layout.clients if node.node_id != self._node.node_id)
+        self._clients_elsewhere = [node.address for node in elsewhere]
+        self._run = run
+        self._clock = clock
+        self._scenario = scenario
+        self._base = base
+        self._coordinator = coordinator
+        self._actor = pinned(TargetHostActor, self._node).remote(coordinator, str(base))
+        self._gpus: GpuWatch | None = None
+        self._service_elsewhere = False
+
+    async def start(self, timeout_s: float) -> dict[str, object]:
+        """Hear from the actor. Raises ClusterError within the limit."""
+        hello: dict[str, object] = await within(
+            self._actor.hello.remote(), timeout_s, f"the monitor on the target host {self._node.title}"
+        )
+        return hello
+
+    async def take_inventory(self, arm_name: str, arm: Arm) -> None:
+        taken = await told(self._actor.take_inventory.remote(arm), f"the inventory of {arm_name}")
+        write_json(self._run.arm(arm_name) / "inventory.json", taken)
+
+    async def take_service_down(self, service: Service) -> ServiceReport:
+        call = self._actor.take_service_down.remote(service, str(self._run.path))
+        return await self._service_report(await told(call, "taking the service down"))
+
+    async def bring_service_back(self) -> ServiceReport:
+        call = self._actor.bring_service_back.remote()
+        return await self._service_report(await told(call, "bringing the service back"))
+
+    async def _service_report(self, report: dict[str, Any]) -> ServiceReport:
+        """The keeper writes its report into the run directory itself, where it can see it."""
+        if not self._run.service_json.exists():
+            self._service_elsewhere = True
+        if self._service_elsewhere:
+            write_json(self._run.service_json, report)
+        return ServiceReport(str(report["phase"]), tuple(report["problems"]))
+
+    async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
+        preload = None
+        if arm.sim is not None and arm.sim.faults.preload_corpus:
+            preload = self._first_attempt_text(arm_name)
+        folder = str(self._run.arm(arm_name))
+        call = self._actor.launch.remote(arm_name, arm, self._address, folder, preload)
+        launched: Launched = await told(call, f"launching {arm_name}")
+        url, record, error = launched
+        self._keep_record(arm_name, record)
+        if error is not None:
+            raise error
+        return url, record.load_s
+
+    def _first_attempt_text(self, arm_name: str) -> dict[str, object]:
+        """What the fault `preload_corpus` makes the engine hold: one attempt of the first point."""
+        points = [point for point in make_plan(self._scenario).measured if point.arm == arm_name]
+        windows = points[0].requests + points[0].prewarm_requests if points else 0
+        assert self._scenario.corpus is not None, "the fault is about corpus text"
+        corpus = self._scenario.corpus.model_dump(mode="json")
+        return {"corpus": corpus, "base": str(self._base), "windows": windows}
+
+    async def stop(self, arm_name: str) -> Mapping[str, object] | None:
+        record: ProcessRecord | None = await told(self._actor.stop.remote(arm_name), f"stopping {arm_name}")
+        files = await told(self._actor.files_of.remote(arm_name), f"fetching the files of {arm_name}")
+        for name, data in files.items():
+            write_file(self._run.arm(arm_name) / name, data)
+        if record is None:
+            return None
+        self._keep_record(arm_name, record)
+        return {name: getattr(record, name) for name in _JOURNALED}
+
+    def _keep_record(self, arm_name: str, record: ProcessRecord) -> None:
+        """One process an invocation, in `arms/<arm>/process.json`: the records of earlier ones stay."""
+        path = self._run.arm(arm_name) / PROCESS_FILE
+        earlier = read_json(path) if path.exists() else []
+        assert isinstance(earlier, list), f"{path} is written here only"
+        others = [one for one in earlier if one["began_unix_ns"] != record.began_unix_ns]
+        write_json(path, [*others, asdict(record)])
+
+    async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
+        folder = str(self._run.arm(arm_name))
+        call = self._actor.read_from.remote(arm_name, path, folder, offset, size)
+        data, problem = await told(call, f"reading {path} of {arm_name}")
+        if problem is not None:
+            raise TargetError("request_log", f"{path} of {arm_name} cannot be read: {problem}")
+        return bytes(data)
+
+    async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
+        place = (self._node, self._coordinator, self._run, self._clock)
+        self._gpus = GpuWatch(*place, GpuSettings(source, url, interval_s))
+        try:
+            status = await self._gpus.start()
+        except ClusterError as error:
+            status = GpuStatus(False, str(error))
+        write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
+        return status.reason
+
+    async def gpu_state(self, since_unix_ns: int) -> GpuState:
+        return GpuState() if self._gpus is None else await self._gpus.state(since_unix_ns)
+
+    async def clocks(self) -> dict[str, ClockOffset]:
+        measured = {COORDINATOR: ClockOffset(0, 0, self._clock.reading().wall_ahead_ns)}
+        with suppress(ClusterError):
+            what = "the clock of the target host"
+            measured[TARGET] = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+        return measured if self._gpus is None else measured | await self._gpus.clocks()
+
+    async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
+        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
+        what = "starting to read the log on the target host"
+        offset = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+        call = self._actor.watch_log.remote(part, arm_name, arm, offset)
+        reason: str | None = await within(call, CALL_TIMEOUT_S, what)
+        return LogReading(part) if reason is None else LogReading(reason=reason)
+
+    async def log_position(self) -> int | None:
+        try:
+            return await within(self._actor.log_position.remote(), CALL_TIMEOUT_S, "the log on the target host")
+        except ClusterError:
+            return None
+
+    async def unwatch_log(self) -> None:
+        await within(self._actor.unwatch_log.remote(), CALL_TIMEOUT_S, "ending the reading of the log")
+
+    async def watch_links(self) -> None:
+        with suppress(ClusterError):  # a host that is gone is found out by whoever needs it
+            call = self._actor.watch_links.remote(self._clients_elsewhere)
+            await within(call, CALL_TIMEOUT_S, "the target host's links")
+
+    async def link_changes(self) -> int | None:
+        changes: int | None = None
+        with suppress(ClusterError):
+            changes = await within(self._actor.link_changes.remote(), CALL_TIMEOUT_S, "the target host's links")
+        return changes
+
+    async def unwatch_gpus(self) -> None:
+        if self._gpus is not None:
+            await self._gpus.stop()
+            self._gpus = None
