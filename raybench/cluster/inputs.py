@@ -86,7 +86,7 @@ def _rendered(scenario: Scenario, corpus: TokenCorpus | None) -> dict[str, Rende
         return {}
     kinds = set()
     for name, arm in scenario.arms.items():
-        if all(workload.prompt_set is not None for workload in scenario.points_of(name)):
+        if all(workload.prompt_set is not None for workload in scenario.workloads_of(name)):
             continue
         shape = RequestShape(arm.effective_route, 1, 1)
         kind = ENGINES[arm.engine].template(shape).prompt

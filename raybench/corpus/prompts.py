@@ -120,7 +120,7 @@ def _messages(path: Path, data: bytes) -> bytes:
 def _refuse_messages_without_chat(scenario: Scenario, workload: Workload, prompts: tuple[Prompt, ...]) -> None:
     with_messages = [prompt.name for prompt in prompts if prompt.kind == "messages"]
     for name, arm in scenario.arms.items():
-        if with_messages and arm.effective_route != "chat" and workload in scenario.points_of(name):
+        if with_messages and arm.effective_route != "chat" and workload in scenario.workloads_of(name):
             raise ConfigError(
                 "scenario",
                 ConfigProblem(

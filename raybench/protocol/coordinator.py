@@ -172,7 +172,7 @@ class Coordinator:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
                 raise
             searches = self._plan.searches_of(arm_name)
-            for workload in self._scenario.points_of(arm_name):
+            for workload in self._scenario.workloads_of(arm_name):
                 if workload.name in searches:
                     await self._run_search(ready, searches[workload.name])
                     continue

@@ -424,6 +424,6 @@ class Scenario(Model):
             return self.guards.prewarm_requests
         return workload.prewarm_requests
 
-    def points_of(self, arm: str) -> list[Workload]:
+    def workloads_of(self, arm: str) -> list[Workload]:
         """The workloads that this arm runs, in the order of the file."""
         return [w for w in self.workloads if not w.arms or arm in w.arms]
