@@ -317,7 +317,7 @@ class FakeFleet:
         labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **ClockOffset(0, 0).to_metadata()}
         encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
         data = encoder.encode(rows) + (b"" if lost else encoder.close())
-        await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
+        await self.desk.append(name, order.key, "requests", data)
         return None if lost else WorkerSummary(name, len(rows))
 
 
