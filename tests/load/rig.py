@@ -67,7 +67,7 @@ def order(
         phase="load",
         endpoint=Endpoint(url, engine),
         shape=shape,
-        load=Load(request=limits or RequestLimits(), client=CLIENT),
+        load=Load(request=limits or RequestLimits(), client="plain" if CLIENT == "plain" else "auto"),
         slots=slots,
         windows=np.arange(requests, dtype=np.int64) * 64,
         rid_prefix="rb-test-00001-l",

@@ -333,7 +333,7 @@ def test_records_that_come_during_a_slow_flush_are_not_lost(
             append = fleet.desk.append
 
             async def slow(*call: Any) -> None:
-                if call[4] == "requests" and not first_batch.is_set() and fleet.run.part(*PART).exists():
+                if call[2] == "requests" and not first_batch.is_set() and fleet.run.part(*PART).exists():
                     first_batch.set()
                     await last_answer.wait()
                     await asyncio.sleep(0.05)
