@@ -34,15 +34,15 @@ from raybench.corpus.rendered import render_ids  # noqa: E402
 from raybench.corpus.synthetic import synthetic_ids  # noqa: E402
 from raybench.engines.contract import RequestShape  # noqa: E402
 from raybench.load.leases import split_slots  # noqa: E402
-from raybench.load.order import Endpoint, Order  # noqa: E402
+from raybench.load.order import Endpoint, Order, OrderKey  # noqa: E402
 from raybench.protocol.desk import OrderDesk  # noqa: E402
 from raybench.protocol.evidence import load_requests  # noqa: E402
-from raybench.records.clock import NO_OFFSET, AnchoredClock  # noqa: E402
+from raybench.records.clock import AnchoredClock, ClockOffset  # noqa: E402
 from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
 from raybench.records.schema import REQUESTS  # noqa: E402
 from raybench.records.stream import read_part, unify  # noqa: E402
-from raybench.scenario.load_block import RequestLimits  # noqa: E402
+from raybench.scenario.load_block import Load  # noqa: E402
 from raybench.scenario.schema import SyntheticCorpus  # noqa: E402
 
 POINT = "bench/load/c1"
@@ -82,7 +82,7 @@ class Desk:
             return await workers[worker].recall.remote(*recall)
 
         self._syncer = asyncio.ensure_future(self._sync_for_ever())
-        self._desk.open(POINT, attempt, "load", requests, slots, ask_back)
+        self._desk.open(OrderKey(POINT, attempt, "load"), requests, slots, ask_back)
 
     async def close(self) -> None:
         assert self._syncer is not None
@@ -153,7 +153,7 @@ class Fleet:
         ray.get([worker.arm.remote(orders[name]) for name, worker in self.workers.items()])
         before, begin = self.usage(), time.monotonic()
         start = AnchoredClock().unix_ns() + 100_000_000
-        ray.get([worker.run.remote(start, NO_OFFSET) for worker in self.workers.values()])
+        ray.get([worker.run.remote(start, ClockOffset(0, 0)) for worker in self.workers.values()])
         wall_s = time.monotonic() - begin
         after = self.usage()
         ray.get(self.desk.close.remote())
@@ -230,11 +230,10 @@ def order(work: Work, port: int, attempt: int, slots: int, client: str) -> Order
         phase="load",
         endpoint=Endpoint(f"http://127.0.0.1:{port}", ENGINE_OF[work.api]),
         shape=RequestShape(work.api, INPUT_TOKENS, work.tokens, model="mock"),
-        limits=RequestLimits(),
+        load=Load(client=client),
         slots=slots,
         windows=np.arange(work.requests, dtype=np.int64) * 64 % (CORPUS_TOKENS - INPUT_TOKENS),
         rid_prefix="rb-bench-00001-l",
-        client=client,
     )
 
 

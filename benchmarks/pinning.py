@@ -24,19 +24,19 @@ import numpy as np
 import uvloop
 
 from raybench.analysis.stamp_error import stamp_errors
+from raybench.corpus.rendered import render_ids
 from raybench.corpus.synthetic import synthetic_ids
-from raybench.corpus.tokens import render_ids
 from raybench.deploy.own_servers import launch_null_server
 from raybench.engines.contract import RequestShape
+from raybench.load.health import WorkerHealth
 from raybench.load.order import Endpoint, Order
 from raybench.load.worker import LoadWorker
-from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
-from raybench.records.clock import NO_OFFSET, AnchoredClock
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load
 from raybench.scenario.schema import SyntheticCorpus
 
 POINT, GAP_MS, TOKENS = "bench/pinning/c1", 20, 128
@@ -51,24 +51,24 @@ def worker(url: str, streams: int, path: Path, number: int, start_unix_ns: int) 
     desk = OrderDesk(run, files, clock)
     prompts = {"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=4096)))}
     name = f"w{number}"
-    one = LoadWorker(name, "host", prompts, clock, lambda: WorkerHealth(name, clock))
+    one = LoadWorker(name, prompts, clock, lambda: WorkerHealth(name, clock))
     order = Order(
         point_id=POINT,
         attempt=1,
         phase="load",
         endpoint=Endpoint(url, "sglang"),
         shape=RequestShape("completions", 128, TOKENS),
-        limits=RequestLimits(),
+        load=Load(),
         slots=streams,
         windows=np.zeros(streams, np.int64),
         rid_prefix=f"rb-pin-{number:05d}-l",
     )
 
     async def load() -> float:
-        desk.open(POINT, 1, "load", streams, {name: streams}, lambda _, *recall: one.recall(*recall))
+        desk.open(order.key, streams, {name: streams}, lambda _, *recall: one.recall(*recall))
         await one.arm(order)
         before = time.process_time()
-        await one.run(desk, start_unix_ns, NO_OFFSET)
+        await one.run(desk, start_unix_ns, ClockOffset(0, 0))
         desk.close()
         return time.process_time() - before
 

@@ -88,7 +88,7 @@ def refuse_what_hosts_cannot(scenario: Scenario, hellos: Sequence[Mapping[str, A
     refuse_foreign_sources(scenario.load.source_addresses, found)
     hosts = [Host.of_facts(str(h["host"]), h["facts"], max(1, len(h["source_addresses"]))) for h in hellos]
     for name, arm in scenario.arms.items():
-        highest = highest_concurrency(scenario.points_of(name))
+        highest = highest_concurrency(scenario.workloads_of(name))
         refuse_beyond(highest, hosts, targets=1 + len(arm.load_urls))
 
 

@@ -22,7 +22,7 @@ from raybench.cluster.layout import lay_out, seat_workers
 from raybench.cluster.target_host import RayTargetHost
 from raybench.errors import RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
-from raybench.load.order import Endpoint
+from raybench.load.order import Endpoint, OrderKey
 from raybench.protocol.client_checks import asked_by_host, expected_load, points_to_come
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
@@ -92,13 +92,11 @@ class CoordinatorActor:
         """What to tell the user of the fleet; complete once there is a snapshot."""
         return self._notes
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
-        return await self._desk.lease(worker, point_id, attempt, phase, free_slots, settled)
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
+        return await self._desk.lease(worker, key, free_slots, settled)
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        await self._kept(self._desk.append(worker, point_id, attempt, phase, kind, data))
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
+        await self._kept(self._desk.append(worker, key, kind, data))
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._desk.heartbeat(worker, in_flight, completed, output_tokens)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,14 +20,14 @@ from ray.exceptions import RayActorError
 
 from raybench.cluster.calls import live_nodes, measure_offset, own_process, pinned, within
 from raybench.cluster.layout import Node
-from raybench.corpus.tokens import Rendered
+from raybench.corpus.rendered import Rendered
 from raybench.deploy.links import LinkWatch
 from raybench.errors import ClusterError
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.load.routes import own_addresses
 from raybench.load.worker import LoadWorker
-from raybench.monitors.host import WorkerHealth
 from raybench.protocol.fleet import FleetResult
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 
@@ -52,15 +51,12 @@ class RemoteDesk:
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
-        where = (worker, point_id, attempt, phase)
-        tickets: list[int] = await self._coordinator.lease.remote(*where, free_slots, settled)
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
+        tickets: list[int] = await self._coordinator.lease.remote(worker, key, free_slots, settled)
         return tickets
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
-        await self._coordinator.append.remote(worker, point_id, attempt, phase, kind, data)
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
+        await self._coordinator.append.remote(worker, key, kind, data)
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
@@ -72,7 +68,7 @@ class LoadWorkerActor:
     def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
         _raise_open_files()
         clock = self._clock = AnchoredClock()
-        self._worker = LoadWorker(name, socket.gethostname(), prompts, clock, lambda: WorkerHealth(name, clock))
+        self._worker = LoadWorker(name, prompts, clock, lambda: WorkerHealth(name, clock))
         self._desk = RemoteDesk(coordinator)
 
     async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:
@@ -86,14 +82,14 @@ class LoadWorkerActor:
     async def arm(self, order: Order) -> None:
         await self._worker.arm(order)
         urls = [order.endpoint.url, *order.endpoint.load_urls]
-        self._links = LinkWatch.of_routes(urls, own_addresses(order.source_addresses))
+        self._links = LinkWatch.of_routes(urls, own_addresses(order.load.source_addresses))
 
     async def run(self, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         summary = await self._worker.run(self._desk, start_unix_ns, offset)
         return replace(summary, link_changes=self._links.changes())
 
-    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
-        return await self._worker.recall(point_id, attempt, phase, recall)
+    async def recall(self, key: OrderKey, recall: Recall) -> Returned | None:
+        return await self._worker.recall(key, recall)
 
     async def cancel(self) -> None:
         await self._worker.cancel()
@@ -220,13 +216,11 @@ class RayFleet:
                 if looks[name] == SILENT_LOOKS_MAX and name in self._actors:
                     ray.kill(self._actors[name])
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
+    async def recall(self, worker: str, key: OrderKey, recall: Recall) -> Returned | None:
         actor = self._actors.get(worker)
         if actor is None:
             return None
-        returned, _ = await self._call(worker, actor.recall.remote(point_id, attempt, phase, recall))
+        returned, _ = await self._call(worker, actor.recall.remote(key, recall))
         return returned
 
     async def cancel(self) -> None:

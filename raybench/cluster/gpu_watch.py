@@ -217,7 +217,7 @@ class GpuWatch:
                 status = await self._look()
             except (ClusterError, RayError) as error:
                 return _first_line(error), holes
-            holes = [(self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.holes]
+            holes = [(self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.gaps]
             if status.stalled is not None:
                 return status.stalled, holes
 
@@ -229,7 +229,7 @@ class GpuWatch:
             await self._coordinator.close_part.remote(monitor.part)
 
     def _holes(self, status: GpuStatus, since_unix_ns: int) -> tuple[str, ...]:
-        ended = ((self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.holes)
+        ended = ((self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.gaps)
         return tuple(text for at, text in ended if at >= since_unix_ns)
 
     def _gaps_since(self, since_unix_ns: int) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
-from raybench.corpus.tokens import Rendered, TokenCorpus, load_corpus, render_ids
+from raybench.corpus.rendered import Rendered, render_ids
+from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.deploy.ledger import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
@@ -85,7 +86,7 @@ def _rendered(scenario: Scenario, corpus: TokenCorpus | None) -> dict[str, Rende
         return {}
     kinds = set()
     for name, arm in scenario.arms.items():
-        if all(workload.prompt_set is not None for workload in scenario.points_of(name)):
+        if all(workload.prompt_set is not None for workload in scenario.workloads_of(name)):
             continue
         shape = RequestShape(arm.effective_route, 1, 1)
         kind = ENGINES[arm.engine].template(shape).prompt

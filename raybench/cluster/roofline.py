@@ -24,8 +24,8 @@ from raybench.cluster.calls import live_nodes, pinned
 from raybench.cluster.capacity import Host
 from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet
 from raybench.cluster.layout import Node, able_nodes, seat_workers
+from raybench.corpus.rendered import render_ids
 from raybench.corpus.synthetic import synthetic_ids
-from raybench.corpus.tokens import render_ids
 from raybench.deploy.own_servers import launch_null_server
 from raybench.engines.contract import Http
 from raybench.errors import ClusterError, RaybenchError

@@ -15,6 +15,7 @@ from typing import Literal
 import orjson
 
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.load import decode
 from raybench.scenario.prompt_set import PromptFile
 from raybench.scenario.schema import Scenario, Workload
 
@@ -81,12 +82,7 @@ def _read(workload: Workload, prompt: PromptFile, base: Path) -> Prompt:
         ) from None
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        problem = ConfigProblem("not UTF-8 text", value=repr(data[error.start : error.end]), line=line)
-        raise ConfigError(str(path), problem) from None
+    text = decode(path, data)
     if not text.strip():
         raise ConfigError(str(path), "an empty prompt")
     kind: PromptKind = "messages" if path.suffix == MESSAGES_SUFFIX else "text"
@@ -124,7 +120,7 @@ def _messages(path: Path, data: bytes) -> bytes:
 def _refuse_messages_without_chat(scenario: Scenario, workload: Workload, prompts: tuple[Prompt, ...]) -> None:
     with_messages = [prompt.name for prompt in prompts if prompt.kind == "messages"]
     for name, arm in scenario.arms.items():
-        if with_messages and arm.effective_route != "chat" and (not workload.arms or name in workload.arms):
+        if with_messages and arm.effective_route != "chat" and workload in scenario.workloads_of(name):
             raise ConfigError(
                 "scenario",
                 ConfigProblem(

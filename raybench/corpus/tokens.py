@@ -15,11 +15,9 @@ import orjson
 from numpy.typing import NDArray
 
 from raybench.corpus.id_files import BLOCK_IDS, problem, read_id_file
-from raybench.corpus.rendered import Rendered, render_ids
+from raybench.corpus.rendered import Rendered
 from raybench.corpus.synthetic import synthetic_ids, synthetic_text
 from raybench.scenario.schema import Corpus, SyntheticCorpus
-
-__all__ = ["Rendered", "TokenCorpus", "ids_sha256", "load_corpus", "render_ids"]
 
 #: Files of a directory made by `raybench corpus build`.
 IDS_FILE = "ids.npy"

@@ -20,19 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError, WindowsExhausted
-
-__all__ = [
-    "FIRST_PAGE_TOKENS",
-    "STRIDE_TOKENS",
-    "SeenPages",
-    "WindowLedger",
-    "WindowsExhausted",
-    "candidate_pages",
-    "corpus_need",
-    "distinct_windows",
-    "hash_pages",
-]
+from raybench.errors import ConfigError, ConfigProblem, WindowsExhausted
+from raybench.records.files import append_whole, sync_folder, writing
 
 #: Tokens by which two prompts must differ. Uniqueness on fewer tokens is stricter than on any larger
 #: page of an engine; an engine with smaller pages can find at most this many less one in its cache.
@@ -104,7 +93,7 @@ class WindowLedger:
             self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise ConfigError(str(path), f"the window ledger cannot be opened: {error.strerror}") from None
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         with self._locked():
             self._catch_up()
 
@@ -137,12 +126,6 @@ class WindowLedger:
         self._seen.add(pages)
         return starts
 
-    def left(self, corpus_ids: NDArray[np.uint32], input_tokens: int) -> int:
-        """How many windows of this length could still be taken."""
-        with self._locked():
-            self._catch_up()
-        return len(self._seen.fresh_starts(corpus_ids, input_tokens))
-
     def close(self) -> None:
         self._file.close()
 
@@ -162,13 +145,9 @@ class WindowLedger:
             "pages": pages.astype("<u4").tobytes().hex(),
         }
         data = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[self._file.write(view) :]
+        append_whole(self._file.fileno(), data, self.path)
+        with writing(self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:  # a torn line is cut off by whoever reads next
-            raise RunDirectoryError.unwritten(self.path, error) from error
         self._read_bytes += len(data)
 
     def _catch_up(self) -> None:
@@ -260,11 +239,3 @@ def corpus_need(requests: Mapping[int, int]) -> int:
         if count:
             need = max(need, input_tokens + STRIDE_TOKENS * (at_least - 1))
     return need
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

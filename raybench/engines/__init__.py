@@ -14,5 +14,3 @@ ENGINES: dict[str, Engine] = {
     "openai": OpenAI(),
     "llamacpp": LlamaCpp(),
 }
-
-__all__ = ["ENGINES", "Engine"]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import orjson
 
 from raybench.engines.histogram import Histogram
 
-Route = Literal["generate", "completions", "chat"]
+if TYPE_CHECKING:  # the merge works without pydantic
+    from raybench.scenario.schema import Route
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from raybench.engines.contract import Http, Reply
+from raybench.engines.histogram import Histogram, LatencyName
+from raybench.engines.loose_json import int_of, list_of, object_of, str_of
 from raybench.engines.metrics import Metrics
 from raybench.engines.redact import redact
-from raybench.engines.wire import int_of, list_of, object_of, str_of
 
 #: A server answers so for a path that it does not have.
 UNKNOWN_PATH = (404, 405)
@@ -46,15 +47,38 @@ async def get_first(http: Http, *paths: str) -> Reply:
     return reply
 
 
-async def read_metrics(http: Http) -> Metrics | None:
-    """One /metrics read; None when the server has none, or answers something else there."""
+async def read_metrics(http: Http, *families: str) -> Metrics | None:
+    """One /metrics read; None when the server has none, or answers something else there.
+
+    families: beginnings of the names to keep, as in `Metrics`.
+    """
     reply = await http.request("GET", "/metrics")
     if not reply.ok:
         return None
     try:
-        return Metrics(reply.body.decode("utf-8", "replace"))
+        return Metrics(reply.body.decode("utf-8", "replace"), families=families)
     except ValueError:
         return None
+
+
+async def read_latencies(http: Http, names: Mapping[LatencyName, str]) -> dict[str, Histogram]:
+    """Latency histograms of one /metrics read; without those that the engine lacks, or has not observed yet."""
+    metrics = await read_metrics(http, *names.values())
+    if metrics is None:
+        return {}
+    found = {name: _histogram(metrics, family) for name, family in names.items()}
+    return {name: histogram for name, histogram in found.items() if histogram is not None}
+
+
+def _histogram(metrics: Metrics, family: str) -> Histogram | None:
+    count, sum_s = metrics.total(f"{family}_count"), metrics.total(f"{family}_sum")
+    if count is None or sum_s is None:
+        return None
+    texts = {labels["le"] for labels, _ in metrics.series(f"{family}_bucket")} - {"+Inf"}
+    buckets = (
+        (float(text), metrics.total(f"{family}_bucket", le=text) or 0.0) for text in sorted(texts, key=float)
+    )
+    return Histogram(count, sum_s, tuple(buckets))
 
 
 def instance_id(clues: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from raybench.engines.contract import Answer
 from raybench.engines.events import EventReader
-from raybench.engines.wire import JsonObject, int_of, object_of, parse_object, str_of
+from raybench.engines.loose_json import JsonObject, int_of, object_of, parse_object, str_of
 
 DONE = b"[DONE]"
 

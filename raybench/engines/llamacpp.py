@@ -7,26 +7,21 @@ server's own memory (--cache-ram, on by default), which no call empties: cached 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from raybench.engines.contract import (
     BodyTemplate,
     Counters,
-    Decoder,
     Facts,
     FlushReply,
     Gauges,
     Http,
-    LogLine,
     QueueState,
     Reply,
     RequestShape,
 )
 from raybench.engines.control import UNKNOWN_PATH, instance_id, model_card, read_metrics
-from raybench.engines.histogram import Histogram
-from raybench.engines.openai import openai_decoder, openai_template
+from raybench.engines.loose_json import int_of, list_of, object_of, str_of
+from raybench.engines.openai import OpenAI, openai_template
 from raybench.engines.redact import redact
-from raybench.engines.wire import int_of, list_of, object_of, str_of
 
 _NOT_IMPLEMENTED = 501
 _NO_ERASE = "the server does not erase slots: start it with --slot-save-path DIR, or with --no-cache-prompt"
@@ -34,14 +29,13 @@ _NO_ERASE = "the server does not erase slots: start it with --slot-save-path DIR
 _OLD_MEDIA_MARKER = "<__media__>"
 
 
-class LlamaCpp:
+class LlamaCpp(OpenAI):
+    """It has no call that drops a request, no latency histograms, and its log tells nothing of the cache."""
+
     name = "llamacpp"
 
     def template(self, shape: RequestShape) -> BodyTemplate:
         return openai_template(shape, {"ignore_eos": shape.ignore_eos})
-
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
-        return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
 
     async def alive(self, http: Http) -> Reply:
         return await http.request("GET", "/health")
@@ -96,9 +90,6 @@ class LlamaCpp:
         )
         return counters, gauges
 
-    async def latencies(self, http: Http) -> Mapping[str, Histogram]:
-        return {}
-
     async def facts(self, http: Http) -> Facts:
         props = object_of((await http.request("GET", "/props")).json())
         card = await model_card(http)
@@ -113,9 +104,3 @@ class LlamaCpp:
             context_tokens=int_of(settings.get("n_ctx")) or card.context_tokens,
             raw={"props": redact(props), **card.raw} if props else card.raw,
         )
-
-    async def abort(self, http: Http, rid: str) -> Reply | None:
-        return None
-
-    def read_log_line(self, line: str) -> LogLine | None:
-        return None

@@ -29,8 +29,8 @@ from raybench.engines.contract import (
 from raybench.engines.control import model_card
 from raybench.engines.decoder import BodyDecoder, StreamDecoder, add_chunk, fail, take_cached_tiers
 from raybench.engines.histogram import Histogram
+from raybench.engines.loose_json import JsonObject, float_of, int_of, list_of, object_of, seconds_of_ms, str_of
 from raybench.engines.skim import SkimmingDecoder
-from raybench.engines.wire import JsonObject, float_of, int_of, list_of, object_of, seconds_of_ms, str_of
 from raybench.errors import ConfigError, ConfigProblem
 
 
@@ -216,7 +216,7 @@ class OpenAIReader:
 
 
 class OpenAI:
-    """A server of which only the OpenAI routes are known."""
+    """A server of which only the OpenAI routes are known; engines that have more of their own build on it."""
 
     name = "openai"
 

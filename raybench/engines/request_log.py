@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raybench.engines.wire import JsonObject, float_of, int_of, object_of, parse_object, str_of
+from raybench.engines.loose_json import JsonObject, float_of, int_of, object_of, parse_object, str_of
 
 ARTIFACT_TYPE = "ninfer_serve_request_log"
 

@@ -24,16 +24,15 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
-from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
+from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.histogram import Histogram, LatencyName
-from raybench.engines.latencies import read_latencies
+from raybench.engines.loose_json import bool_of, int_of, list_of, object_of, str_of
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
 from raybench.engines.sglang_log import read_log_line
 from raybench.engines.skim import SkimmingDecoder
-from raybench.engines.wire import bool_of, int_of, list_of, object_of, str_of
 
 #: Longer than the server's own wait for idle, so that its answer is read and not our timeout.
 _FLUSH_ANSWER_S = 10.0

@@ -14,7 +14,7 @@ from typing import Any
 from raybench.engines.bodies import PROMPT, RID, make_template
 from raybench.engines.contract import Answer, BodyTemplate, RequestShape
 from raybench.engines.decoder import add_chunk, engine_error_class, fail, take_cached_tiers
-from raybench.engines.wire import JsonObject, float_of, int_of, object_of, str_of
+from raybench.engines.loose_json import JsonObject, float_of, int_of, object_of, str_of
 
 
 def generate_template(shape: RequestShape) -> BodyTemplate:

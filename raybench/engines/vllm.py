@@ -13,22 +13,19 @@ from raybench.engines.bodies import RID
 from raybench.engines.contract import (
     BodyTemplate,
     Counters,
-    Decoder,
     Facts,
     FlushReply,
     Gauges,
     Http,
-    LogLine,
     QueueState,
     Reply,
     RequestShape,
 )
-from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_metrics
+from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.histogram import Histogram, LatencyName
-from raybench.engines.latencies import read_latencies
+from raybench.engines.loose_json import object_of, str_of
 from raybench.engines.metrics import Labels, Metrics
-from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.wire import object_of, str_of
+from raybench.engines.openai import OpenAI, openai_template
 
 _NO_RESET = (
     "the server has no /reset_prefix_cache: start vLLM with VLLM_SERVER_DEV_MODE=1, or with "
@@ -44,16 +41,15 @@ _LATENCIES: Mapping[LatencyName, str] = {
 }
 
 
-class VLLM:
+class VLLM(OpenAI):
+    """It drops a request when its connection closes: the call to do so is for developers only."""
+
     name = "vllm"
 
     def template(self, shape: RequestShape) -> BodyTemplate:
         # Sampling fields that are left out come from the model's generation_config.
         fields = {"request_id": RID, "top_k": -1, "ignore_eos": shape.ignore_eos}
         return openai_template(shape, fields)
-
-    def decoder(self, shape: RequestShape, *, event_bytes_max: int, skim: bool = False) -> Decoder:
-        return openai_decoder(shape, event_bytes_max=event_bytes_max, skim=skim)
 
     async def alive(self, http: Http) -> Reply:
         return await get_first(http, "/health", "/ping", "/v1/models")
@@ -112,13 +108,6 @@ class VLLM:
             host_cache=None if offloading is None else offloading != "None",
             raw={"version": dict(version), "cache_config_info": [dict(c) for c in configs], **card.raw},
         )
-
-    async def abort(self, http: Http, rid: str) -> Reply | None:
-        """vLLM drops a request when its connection closes; the call to do so is for developers only."""
-        return None
-
-    def read_log_line(self, line: str) -> LogLine | None:
-        return None
 
 
 async def _reset(http: Http, timeout_s: float, params: dict[str, str]) -> FlushReply:

@@ -26,7 +26,7 @@ class Client(Protocol):
         """Do ahead of the start what can be done: open `count` connections."""
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
-        """One request, to its end. Never raises for what the network or the server does."""
+        """One request, to its end (`exchange.send_with_retry`). Never raises for what network or server do."""
 
     def unread(self) -> list[int]:
         """Bytes that wait in the receive queues of a sample of the requests under way; empty = not known."""
@@ -36,6 +36,6 @@ class Client(Protocol):
 
 def make_client(order: Order, clock: Clock) -> Client:
     """`wire` for http URLs, `plain` for https and where the order asks for it."""
-    if order.client == "plain" or urlsplit(order.endpoint.url).scheme != "http":
+    if order.load.client == "plain" or urlsplit(order.endpoint.url).scheme != "http":
         return PlainClient(order, clock)
     return WireClient(order, clock)

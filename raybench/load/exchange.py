@@ -1,14 +1,16 @@
-"""One request and what came of it, as all clients tell it, and the record that is made of it. Pure.
+"""One request and what came of it, as all clients tell it, and the record that is made of it. No sockets.
 
 A failed request is a record, never an exception.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, fields
 
-from raybench.engines.contract import Answer
+from raybench.engines.contract import Answer, Decoder
 from raybench.load.order import Order
+from raybench.records.schema import REQUESTS, Outcome
 
 #: How much of an error body is kept in a record.
 ERROR_TEXT_MAX = 500
@@ -18,6 +20,8 @@ LIMIT_OF = {
     "timeout_idle": "idle_timeout_s",
     "timeout_total": "request_timeout_s",
 }
+#: What a record has of its answer under the same name: as it stands there, where `record` does not say otherwise.
+OF_ANSWER = tuple(field.name for field in fields(Answer) if field.name in REQUESTS.names)
 
 
 @dataclass(slots=True)
@@ -35,9 +39,9 @@ class Stamps:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request failed: `outcome` of records.schema.OUTCOMES, a class to group by, a text."""
+    """Why a request failed: the record's `outcome`, a class to group by, a text."""
 
-    outcome: str
+    outcome: Outcome
     error_class: str
     message: str
 
@@ -47,8 +51,22 @@ class Failure:
         if answer.error_class is None:
             return None
         stream = answer.error_class in ("broken_stream", "bad_event", "event_too_large")
-        outcome = "bad_stream" if stream else "engine_error"
-        return cls(outcome, answer.error_class, answer.error_message or answer.error_class)
+        return cls(
+            "bad_stream" if stream else "engine_error",
+            answer.error_class,
+            answer.error_message or answer.error_class,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One HTTP request. complete: the response came to its end. silent: no byte of it is known to have come."""
+
+    stamps: Stamps
+    status: int | None
+    failure: Failure | None
+    complete: bool
+    silent: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,19 @@ class Exchange:
     status: int | None
 
 
+async def send_with_retry(send: Callable[[bool], Awaitable[Try]], decoder: Decoder) -> Exchange:
+    """One request, to its end; `send` is told whether it has to take a new connection.
+
+    A connection that was used before, or has waited since it was opened, and on which not one response byte came
+    is tried again once, openly (`tries` 2) and on a new one: the server closed it while it was idle.
+    """
+    one, tries = await send(False), 1
+    if one.failure is not None and one.failure.outcome == "disconnected" and one.silent and one.stamps.reused:
+        one, tries = await send(True), 2
+    answer = decoder.finish(complete=one.complete)
+    return Exchange(one.stamps, answer, one.failure or Failure.of_answer(answer), tries, one.status)
+
+
 def record(
     order: Order, worker: str, ticket: int, exchange: Exchange, scheduled_ns: int | None = None
 ) -> dict[str, object]:
@@ -72,7 +103,7 @@ def record(
     stamps, answer, failure = exchange.stamps, exchange.answer, exchange.failure
     ok = failure is None
     start, shape, prompt = int(order.windows[ticket]), order.shape_of(ticket), order.prompt_of(ticket)
-    return {
+    return {name: getattr(answer, name) for name in OF_ANSWER} | {
         "point_id": order.point_id,
         "attempt": order.attempt,
         "phase": order.phase,
@@ -89,45 +120,19 @@ def record(
         "connect_ms": None if stamps.connect_ns is None else stamps.connect_ns / 1e6,
         "sent_ns": stamps.sent_ns,
         "headers_ns": stamps.headers_ns,
-        "first_event_ns": answer.first_event_ns,
-        "first_token_ns": answer.first_token_ns,
-        "last_token_ns": answer.last_token_ns,
         "end_ns": stamps.end_ns,
         "outcome": "ok" if failure is None else failure.outcome,
         "error_class": None if failure is None else failure.error_class,
         "error_message": None if failure is None else failure.message,
         "http_status": exchange.status,
-        "finish_reason": answer.finish_reason,
-        "done_marker": answer.done_marker,
         "input_tokens_asked": shape.input_tokens if prompt is None else None,
         "output_tokens_asked": shape.output_tokens,
-        "input_tokens": answer.input_tokens,
         "output_tokens": answer.output_tokens if ok else 0,
         "partial_output_tokens": None if ok else answer.output_tokens or 0,
-        "tokens_source": answer.tokens_source,
         "first_chunk_tokens": answer.chunk_tokens[0] if answer.chunk_tokens else None,
-        "cached_tokens": answer.cached_tokens,
-        "cached_tokens_device": answer.cached_tokens_device,
-        "cached_tokens_host": answer.cached_tokens_host,
-        "cached_tokens_storage": answer.cached_tokens_storage,
-        "retractions": answer.retractions,
-        "dp_rank": answer.dp_rank,
-        "accept_length": answer.accept_length,
-        "no_answer_text": answer.no_answer_text,
         "text_chars": len(answer.text) if answer.text_complete else None,
-        "bytes_received": answer.bytes_received,
-        "events": answer.events,
-        "engine_queue_s": answer.engine_queue_s,
-        "engine_ttft_s": answer.engine_ttft_s,
-        "engine_e2e_s": answer.engine_e2e_s,
-        "engine_prefill_s": answer.engine_prefill_s,
-        "engine_decode_s": answer.engine_decode_s,
-        "draft_tokens": answer.draft_tokens,
-        "accepted_tokens": answer.accepted_tokens,
-        "verify_rounds": answer.verify_rounds,
-        "response_id": answer.response_id,
         "answer_text": None if prompt is None else answer.text,
         "reasoning_text": None if prompt is None else answer.reasoning,
-        "chunk_ns": answer.chunk_ns if order.keep_chunks else None,
-        "chunk_tokens": answer.chunk_tokens if order.keep_chunks else None,
+        "chunk_ns": answer.chunk_ns if order.load.keep_chunks else None,
+        "chunk_tokens": answer.chunk_tokens if order.load.keep_chunks else None,
     }

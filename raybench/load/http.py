@@ -16,6 +16,7 @@ import aiohttp
 from raybench.engines.contract import Reply
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.load.order import Endpoint
+from raybench.scenario.schema import Tls
 
 
 def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[str, str]:
@@ -46,24 +47,24 @@ def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[st
     return merged
 
 
-def tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
+def tls_context(tls: Tls) -> ssl.SSLContext | bool:
     """True = aiohttp's default verification; a context for a private CA; False = not verified.
 
     Raises ConfigError when the CA file cannot be read.
     """
-    if not endpoint.tls_verify:
+    if not tls.verify:
         return False
-    if endpoint.tls_ca_file is None:
+    if tls.ca_file is None:
         return True
     try:
-        return ssl.create_default_context(cafile=endpoint.tls_ca_file)
+        return ssl.create_default_context(cafile=tls.ca_file)
     except OSError as error:
         raise ConfigError(
             "environment",
             ConfigProblem(
                 f"the CA file cannot be used on this node: {error.strerror or error}",
                 path="tls.ca_file",
-                value=endpoint.tls_ca_file,
+                value=tls.ca_file,
                 way_out="copy it to this path on the head node and on every client node",
             ),
         ) from None
@@ -92,7 +93,7 @@ class ControlClient:
 
     def __init__(self, endpoint: Endpoint, *, admin_api_key_env: str | None = None) -> None:
         self._base = endpoint.url.rstrip("/")
-        self._tls = tls_context(endpoint)
+        self._tls = tls_context(endpoint.tls)
         self._headers = auth_headers(endpoint.headers, admin_api_key_env or endpoint.api_key_env)
         self._session: aiohttp.ClientSession | None = None
 

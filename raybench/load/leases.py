@@ -1,4 +1,4 @@
-"""Which request goes to which worker: slots, leases ahead and their recall (design section 5). Pure.
+"""Which request goes to which worker: slots, leases ahead and their recall. Pure.
 
 A ticket is the sequence number of a request in its attempt. Each worker has a fixed number of slots; a
 slot sends one request after the other. A worker leases up to one ticket a slot ahead, so that an ended

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.load_block import RequestLimits
-from raybench.scenario.schema import Arm
+from raybench.scenario.load_block import Load
+from raybench.scenario.schema import Arm, Tls
 
 
 @dataclass(frozen=True)
@@ -26,37 +26,35 @@ class Endpoint:
     engine: str
     headers: dict[str, str] = field(default_factory=dict)
     api_key_env: str | None = None
-    tls_verify: bool = True
-    tls_ca_file: str | None = None
+    tls: Tls = field(default_factory=Tls)
     load_urls: tuple[str, ...] = ()
 
     @classmethod
     def of_arm(cls, arm: Arm, url: str) -> Endpoint:
         """The arm's engine at `url`, which is its own or that of what was launched for it."""
-        return cls(
-            url,
-            arm.engine,
-            dict(arm.headers),
-            arm.api_key_env,
-            arm.tls.verify,
-            arm.tls.ca_file,
-            tuple(arm.load_urls),
-        )
+        return cls(url, arm.engine, dict(arm.headers), arm.api_key_env, arm.tls, tuple(arm.load_urls))
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    """Which set of orders: by this, workers and the coordinator know what each other's calls are about."""
+
+    point_id: str
+    attempt: int
+    phase: str
 
 
 @dataclass(frozen=True)
 class Order:
     """One attempt (or its prewarm) as seen by one worker.
 
-    windows: start token of each ticket's window, int64, indexed by ticket.
-    slots: how many requests this worker keeps in flight. sends: its part of an open loop, which has no slots.
-    lengths: input and output tokens by ticket, where they differ from the shape's. prompts: of a prompt set,
-    sent in turn instead of the windows, whose numbers then mean nothing. client: `auto` or `plain`
-    (`load/client.py`). starts_per_ms: how many of its slots it starts in a millisecond. rid_prefix: fixed width,
-    unique per attempt and phase; the rid is this plus the eight-digit ticket. source_addresses: IP addresses to
-    send from, of which the worker uses those of its host; empty leaves the choice to the system. first_route:
-    where this worker begins in the round of addresses (`load/routes.py`): the slots of the workers before it, in
-    an open loop their number.
+    load: the scenario's block; of its source addresses a worker uses those of its host. windows: start token of
+    each ticket's window, int64, indexed by ticket. slots: how many requests this worker keeps in flight. sends:
+    its part of an open loop, which has no slots. lengths: input and output tokens by ticket, where they differ
+    from the shape's. prompts: of a prompt set, sent in turn instead of the windows, whose numbers then mean
+    nothing. rid_prefix: fixed width, unique per attempt and phase; the rid is this plus the eight-digit ticket.
+    first_route: where this worker begins in the round of addresses (`load/routes.py`): the slots of the workers
+    before it, in an open loop their number.
     """
 
     point_id: str
@@ -64,18 +62,18 @@ class Order:
     phase: str
     endpoint: Endpoint
     shape: RequestShape
-    limits: RequestLimits
+    load: Load
     slots: int
     windows: np.ndarray
     rid_prefix: str
-    keep_chunks: bool = True
-    client: str = "auto"
-    starts_per_ms: int = 8
-    source_addresses: tuple[str, ...] = ()
     first_route: int = 0
     sends: Sends | None = None
     lengths: npt.NDArray[np.int64] | None = None
     prompts: tuple[Prompt, ...] = ()
+
+    @property
+    def key(self) -> OrderKey:
+        return OrderKey(self.point_id, self.attempt, self.phase)
 
     def prompt_of(self, ticket: int) -> Prompt | None:
         """What this request sends of the prompt set; None when it sends a window."""
@@ -105,14 +103,12 @@ def rid_of(prefix: str, ticket: int) -> str:
 class WorkerSummary:
     """What a worker says at the end of an order; the records themselves are in its part file.
 
-    given_up: ids of the requests whose answer it did not read to the end, which may go on in the engine.
+    sent: how many requests it began. given_up: ids of those whose answer it did not read to the end, which may go
+    on in the engine.
     link_changes: how often its host's link to the engine went down or came up meanwhile; None = not known.
     """
 
     worker: str
     sent: int
-    received: int
-    rows_written: int
-    cancelled: bool = False
     given_up: tuple[str, ...] = ()
     link_changes: int | None = None

@@ -8,16 +8,18 @@ socket; each read is stamped before it is decoded. A failed request is a record,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import aiohttp
 
 from raybench.engines.contract import Decoder
-from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
+from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps, Try, send_with_retry
 from raybench.load.http import auth_headers, tls_context
 from raybench.load.order import Order
 from raybench.load.routes import Routes, bound_socket, require_own
 from raybench.records.clock import Clock
+from raybench.records.schema import Outcome
 from raybench.scenario.load_block import RequestLimits
 
 #: What aiohttp may hold unread of one answer before it stops reading from the socket.
@@ -25,7 +27,7 @@ READ_BYTES_MAX = 1024 * 1024
 
 
 #: (exceptions, outcome, error_class): the first line that fits an exception names its failure.
-FAILURES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
+FAILURES: tuple[tuple[tuple[type[BaseException], ...], Outcome, str], ...] = (
     ((aiohttp.ConnectionTimeoutError,), "timeout", "timeout_connect"),
     ((aiohttp.ServerTimeoutError,), "timeout", "timeout_idle"),
     ((TimeoutError,), "timeout", "timeout_total"),
@@ -61,12 +63,12 @@ class PlainClient:
         self._order = order
         self._clock = clock
         endpoint = order.endpoint
-        limits = order.limits
+        limits = order.load.request
         trace = aiohttp.TraceConfig()
         trace.on_connection_create_end.append(self._on_created)
         trace.on_connection_reuseconn.append(self._on_reused)
         trace.on_request_chunk_sent.append(self._on_sent)
-        tls = tls_context(endpoint)
+        tls = tls_context(endpoint.tls)
 
         def session(source: str | None, *, keep_connections: bool) -> aiohttp.ClientSession:
             make_socket = None if source is None else (lambda _address: bound_socket(source))
@@ -86,7 +88,7 @@ class PlainClient:
                 trust_env=False,
             )
 
-        sources = require_own(order.source_addresses)
+        sources = require_own(order.load.source_addresses)
         self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
         used = {route.source for route in self._routes.all}
         self._sessions = {source: session(source, keep_connections=True) for source in used}
@@ -105,36 +107,23 @@ class PlainClient:
         return []
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
-        """One request, to its end.
-
-        A reused connection on which not one response byte came is tried again once, openly (`tries` 2)
-        and on a connection of its own: the server closed the old one while it was idle.
-        """
-        tries = 1
+        """One request, to its end."""
+        asked_ns = self._clock.monotonic_ns()
         route = self._routes.take()
-        sessions = self._sessions[route.source], self._fresh[route.source]
-        stamps, status, failure, complete = await self._try(sessions[0], route.url + path, body, decoder)
-        if failure is not None and stamps.reused and _nothing_came(failure, stamps):
-            tries = 2
-            stamps, status, failure, complete = await self._try(
-                sessions[1], route.url + path, body, decoder, asked_ns=stamps.asked_ns
-            )
+
+        def send(fresh: bool) -> Awaitable[Try]:
+            session = (self._fresh if fresh else self._sessions)[route.source]
+            return self._try(session, route.url + path, body, decoder, asked_ns)
+
+        exchange = await send_with_retry(send, decoder)
         self._routes.give_back(route)
-        answer = decoder.finish(complete=complete)
-        if failure is None:
-            failure = Failure.of_answer(answer)
-        return Exchange(stamps, answer, failure, tries, status)
+        return exchange
 
     async def _try(
-        self,
-        session: aiohttp.ClientSession,
-        url: str,
-        body: bytes,
-        decoder: Decoder,
-        asked_ns: int | None = None,
-    ) -> tuple[Stamps, int | None, Failure | None, bool]:
+        self, session: aiohttp.ClientSession, url: str, body: bytes, decoder: Decoder, asked_ns: int
+    ) -> Try:
         clock = self._clock
-        stamps = Stamps(asked_ns=asked_ns if asked_ns is not None else clock.monotonic_ns())
+        stamps = Stamps(asked_ns)
         status: int | None = None
         failure: Failure | None = None
         complete = False
@@ -157,9 +146,10 @@ class PlainClient:
         except asyncio.CancelledError:
             failure = Failure("cancelled", "cancelled", "the attempt was given up")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = classify(error, self._order.limits)
+            failure = classify(error, self._order.load.request)
         stamps.end_ns = clock.monotonic_ns()
-        return stamps, status, failure, complete
+        broken = failure is not None and failure.error_class == "broken_stream"
+        return Try(stamps, status, failure, complete, silent=stamps.headers_ns is None and not broken)
 
     async def _on_created(self, _session: Any, context: Any, _params: Any) -> None:
         context.trace_request_ctx.connected_ns = self._clock.monotonic_ns()
@@ -171,9 +161,3 @@ class PlainClient:
     async def _on_sent(self, _session: Any, context: Any, _params: Any) -> None:
         # Called right before the last piece of the body is written to the transport.
         context.trace_request_ctx.sent_ns = self._clock.monotonic_ns()
-
-
-def _nothing_came(failure: Failure, stamps: Stamps) -> bool:
-    """The connection ended and not one byte of an answer is known to have come."""
-    ended = failure.outcome == "disconnected" and failure.error_class != "broken_stream"
-    return ended and stamps.headers_ns is None

@@ -40,13 +40,13 @@ class Body(Protocol):
 class Response:
     """One response under way, and its stamps. `error_body` holds what came with a status other than 200."""
 
-    __slots__ = ("body", "close", "complete", "done", "error_body", "head_ns", "last_ns", "sent_ns", "status")
+    __slots__ = ("body", "close", "complete", "done", "error_body", "headers_ns", "last_ns", "sent_ns", "status")
 
     def __init__(self, body: Body, done: asyncio.Future[None]) -> None:
         self.body = body
         self.done = done
         self.sent_ns: int | None = None
-        self.head_ns: int | None = None
+        self.headers_ns: int | None = None
         self.last_ns: int | None = None
         self.status: int | None = None
         self.complete = False
@@ -205,7 +205,7 @@ class Wire(asyncio.Protocol):
                 self._buffer = data[begin:]
                 return None
             status, at = _status(data[begin:end]), end + 4
-        response.status, response.head_ns = status, stamp_ns
+        response.status, response.headers_ns = status, stamp_ns
         self._begin_body(response, data[begin:end])
         return data[at:]
 

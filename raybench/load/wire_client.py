@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from raybench.engines.contract import Decoder
-from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps
+from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, Stamps, Try, send_with_retry
 from raybench.load.http import auth_headers
 from raybench.load.order import Order
 from raybench.load.routes import Route, Routes, connected_socket, require_own
@@ -36,11 +36,10 @@ class WireClient:
     name = "wire"
 
     def __init__(self, order: Order, clock: Clock) -> None:
-        self._order = order
-        self._clock = clock
+        self._limits = order.load.request
         self._now = clock.monotonic_ns
         endpoint = order.endpoint
-        sources = require_own(order.source_addresses)
+        sources = require_own(order.load.source_addresses)
         self._routes = Routes(sources, [endpoint.url, *endpoint.load_urls], order.first_route)
         given = auth_headers(endpoint.headers, endpoint.api_key_env)
         self._targets = {route.url: _Target.of(route.url, given) for route in self._routes.all}
@@ -76,24 +75,10 @@ class WireClient:
         await asyncio.sleep(0)  # in which the loop closes the sockets
 
     async def send(self, path: str, body: bytes, decoder: Decoder) -> Exchange:
-        """One request, to its end.
-
-        A connection that was used before, or has waited since it was opened, and on which not one response
-        byte came is tried again once, openly (`tries` 2) and on a new one: the server closed it while it was
-        idle.
-        """
+        """One request, to its end."""
         self._watch_limits()
         asked_ns = self._now()
-        stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=False)
-        tries = 1
-        silent = response.last_ns is None
-        if failure is not None and failure.outcome == "disconnected" and stamps.reused and silent:
-            tries = 2
-            stamps, response, failure = await self._try(path, body, decoder, asked_ns, fresh=True)
-        answer = decoder.finish(complete=response.complete)
-        if failure is None:
-            failure = Failure.of_answer(answer)
-        return Exchange(stamps, answer, failure, tries, response.status)
+        return await send_with_retry(lambda fresh: self._try(path, body, decoder, asked_ns, fresh), decoder)
 
     def unread(self) -> list[int]:
         """By turns over all requests under way, UNREAD_SAMPLE at a time."""
@@ -102,10 +87,8 @@ class WireClient:
         count = min(UNREAD_SAMPLE, len(self._to_look_at))
         return [self._to_look_at.popleft().unread_bytes() for _ in range(count)]
 
-    async def _try(
-        self, path: str, body: bytes, decoder: Decoder, asked_ns: int, *, fresh: bool
-    ) -> tuple[Stamps, Response, Failure | None]:
-        stamps = Stamps(asked_ns=asked_ns)
+    async def _try(self, path: str, body: bytes, decoder: Decoder, asked_ns: int, fresh: bool) -> Try:
+        stamps = Stamps(asked_ns)
         response = Response(decoder, asyncio.get_running_loop().create_future())
         failure: Failure | None = None
         wire: Wire | None = None
@@ -126,13 +109,13 @@ class WireClient:
         except _LimitReached as limit:
             failure = limit.failure
         except OSError as error:
-            failure = _classify(error, wire, response, self._order)
+            failure = _classify(error, wire, response)
         self._live.pop(response, None)
-        stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.head_ns
+        stamps.sent_ns, stamps.headers_ns = response.sent_ns, response.headers_ns
         stamps.end_ns = response.last_ns if failure is None and response.last_ns is not None else self._now()
         if wire is not None:
             self._give_back(wire, failure)
-        return stamps, response, failure
+        return Try(stamps, response.status, failure, response.complete, silent=response.last_ns is None)
 
     async def _take(self, fresh: bool) -> Wire:
         while self._idle and not fresh:
@@ -144,7 +127,7 @@ class WireClient:
 
     async def _connect(self) -> Wire:
         begin_ns = self._now()
-        timeout_s = self._order.limits.connect_timeout_s
+        timeout_s = self._limits.connect_timeout_s
         route = self._routes.take()
         wire: Wire | None = None
         try:
@@ -190,12 +173,12 @@ class WireClient:
     def _watch_limits(self) -> None:
         """Begin to keep the time limits of the order, if it has any."""
         if self._watchdog is None:
-            set_limits = (self._order.limits.idle_timeout_s, self._order.limits.request_timeout_s)
+            set_limits = (self._limits.idle_timeout_s, self._limits.request_timeout_s)
             pauses_s = [limit * WATCH_SHARE for limit in set_limits if limit is not None]
             self._watchdog = asyncio.ensure_future(self._watch(min([WATCH_S, *pauses_s])))
 
     async def _watch(self, pause_s: float) -> None:
-        limits = self._order.limits
+        limits = self._limits
         idle_ns = None if limits.idle_timeout_s is None else int(limits.idle_timeout_s * 1e9)
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
         while True:
@@ -261,7 +244,7 @@ def _stop(response: Response, reason: _LimitReached) -> None:
         response.done.set_exception(reason)
 
 
-def _classify(error: Exception, wire: Wire | None, response: Response, order: Order) -> Failure:
+def _classify(error: Exception, wire: Wire | None, response: Response) -> Failure:
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:ERROR_TEXT_MAX]
     if wire is None:
         return Failure("connect_error", "connect_error", text)

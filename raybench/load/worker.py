@@ -12,28 +12,29 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from raybench.corpus.tokens import Rendered
+from raybench.corpus.rendered import Rendered
 from raybench.engines import ENGINES
 from raybench.engines.contract import BodyTemplate, Engine
 from raybench.load.client import Client, make_client
 from raybench.load.exchange import Exchange, record
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
 from raybench.load.open_loop import OpenLoop
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
-from raybench.records.clock import Clock, ClockAnchor, ClockOffset
-from raybench.records.schema import REQUESTS, WORKER
+from raybench.records.clock import AnchoredClock, ClockOffset
+from raybench.records.schema import REQUESTS, WORKER, Outcome
 from raybench.records.stream import ArrowEncoder, part_metadata
 
 #: Kind of the part with the worker's own health, beside `requests`.
 HEALTH = "health"
-#: How often finished records leave the worker; a crash loses at most this much (design 6).
+#: How often finished records leave the worker; a crash loses at most this much.
 FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
 BATCH_ROWS = 64
 #: Outcomes after which the engine may still work on the request.
-GIVEN_UP = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
+GIVEN_UP: frozenset[Outcome] = frozenset({"timeout", "cancelled", "disconnected", "bad_stream"})
 #: Pause between the steps of the start ramp: the resolution of the loop's timers.
 RAMP_STEP_S = 0.001
 
@@ -41,92 +42,71 @@ RAMP_STEP_S = 0.001
 class Desk(Protocol):
     """The coordinator as a worker sees it."""
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
         """Tickets to send now or next, at least one while any is unsent if there are free slots.
 
         settled: how many tickets of this worker are sent or have an idle slot (`TicketQueue.settled`).
         """
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
         """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         """A sign of life with numbers for the progress display."""
 
 
-class Health(Protocol):
-    """Measures this process while it works (`monitors.host.WorkerHealth`)."""
-
-    async def watch(self, unread: Callable[[], list[int]]) -> None:
-        """Until cancelled. unread: looks into the receive queues (`load.client.Client.unread`)."""
-
-    def started(self, late_ns: int) -> None:
-        """A request was begun so long after it was due: by the start ramp, or by an open loop's schedule."""
-
-    def row(
-        self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
-    ) -> dict[str, object]:
-        """One row of records.schema.WORKER: since the last row."""
-
-
 class LoadWorker:
     """One process's share of the load.
 
-    clock: anchored (`records.clock.AnchoredClock`), so that no step of the wall clock moves a stamp.
-    prompts: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
-    of a node.
+    rendered: what bodies are cut from, by kind (`ids`, `text`); memory-mapped, shared by all workers
+    of a node. clock: anchored, so that no step of the wall clock moves a stamp. make_health: called at the start
+    of each order.
     """
 
     def __init__(
-        self, name: str, host: str, prompts: dict[str, Rendered], clock: Clock, make_health: Callable[[], Health]
+        self,
+        name: str,
+        rendered: dict[str, Rendered],
+        clock: AnchoredClock,
+        make_health: Callable[[], WorkerHealth],
     ) -> None:
         self.name = name
         self._make_health = make_health
-        self._host = host
-        self._prompts = prompts
+        self._rendered = rendered
         self._clock = clock
         self._armed: _Armed | None = None
         self._shift: _Shift | None = None
         self._run: asyncio.Task[WorkerSummary] | None = None
-
-    def clock_reading(self) -> int:
-        """This host's anchored wall clock, for the coordinator's offset measurement."""
-        return self._clock.unix_ns()
 
     async def arm(self, order: Order) -> None:
         """What needs no tickets: session and template. The first bodies are made between lease and start."""
         await self._disarm()
         engine = ENGINES[order.endpoint.engine]
         template = engine.template(order.shape)
-        rendered = None if order.prompts else self._prompts[template.prompt]
+        rendered = None if order.prompts else self._rendered[template.prompt]
         self._armed = _Armed(order, engine, template, rendered, make_client(order, self._clock))
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         """Carry out the armed order from `start_unix_ns` (the coordinator's clock) on."""
-        if self._armed is None:
-            raise AssertionError("run before arm")
+        assert self._armed is not None, "run before arm"
         armed, self._armed = self._armed, None
-        shift = _Shift(self.name, self._host, armed, desk, self._clock, offset, self._make_health())
+        shift = _Shift(self.name, armed, desk, self._clock, offset, self._make_health())
         self._shift = shift
         self._run = asyncio.ensure_future(shift.work(start_unix_ns + offset.offset_ns))
         try:
             return await self._run
         except asyncio.CancelledError:
-            return shift.summary(cancelled=True)
+            return shift.summary()
         finally:
             self._run = self._shift = None
             await armed.client.close()
 
-    async def recall(self, point_id: str, attempt: int, phase: str, recall: Recall) -> Returned | None:
+    async def recall(self, key: OrderKey, recall: Recall) -> Returned | None:
         """Give back tickets that no slot waits for; None when that order is not under way here."""
         shift = self._shift
-        return (
-            None
-            if shift is None or not shift.is_for(point_id, attempt, phase)
-            else await shift.tickets.recall(recall)
-        )
+        if shift is None or shift.key != key:
+            return None
+        return await shift.tickets.recall(recall)
 
     async def cancel(self) -> None:
         """Give the order up: open requests are closed (engines abort on disconnect) and recorded."""
@@ -144,12 +124,12 @@ class _Armed:
     """An order with everything prepared that does not depend on the start."""
 
     def __init__(
-        self, order: Order, engine: Engine, template: BodyTemplate, prompts: Rendered | None, client: Client
+        self, order: Order, engine: Engine, template: BodyTemplate, rendered: Rendered | None, client: Client
     ) -> None:
         self.order = order
         self.engine = engine
         self.template = template
-        self.prompts = prompts
+        self._rendered = rendered
         self.client = client
         self._bodies: dict[int, bytes] = {}
         self._templates = {order.shape.output_tokens: template}
@@ -168,11 +148,11 @@ class _Armed:
         if prompt is not None:
             own = self.engine.template(shape)
             return own.render(rid, prompt.as_messages if own.prompt == "messages" else prompt.body)
-        assert self.prompts is not None, "without a prompt set, text comes from a corpus"
+        assert self._rendered is not None, "without a prompt set, text comes from a corpus"
         template = self._templates.get(shape.output_tokens)
         if template is None:
             template = self._templates[shape.output_tokens] = self.engine.template(shape)
-        return template.render(rid, self.prompts.slice(start, start + shape.input_tokens))
+        return template.render(rid, self._rendered.slice(start, start + shape.input_tokens))
 
 
 class _Shift:
@@ -181,14 +161,14 @@ class _Shift:
     def __init__(
         self,
         name: str,
-        host: str,
         armed: _Armed,
         desk: Desk,
-        clock: Clock,
+        clock: AnchoredClock,
         offset: ClockOffset,
-        health: Health,
+        health: WorkerHealth,
     ) -> None:
         order = armed.order
+        self.key = order.key
         self._name = name
         self._armed = armed
         self._order = order
@@ -199,15 +179,14 @@ class _Shift:
         self._rows: list[dict[str, object]] = []
         self._sent = 0
         self._received = 0
-        self._rows_written = 0
         self._output_tokens = 0
         self._given_up: list[str] = []
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
-        self._anchor = ClockAnchor.now(clock, host)
-        self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", self._anchor, **labels))
+        anchor = clock.reading().anchor  # of the moment at which the parts are begun
+        self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", anchor, **labels))
         self._health = health
-        self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", self._anchor, **labels))
+        self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))
 
     async def work(self, start_unix_ns: int) -> WorkerSummary:
         await self._ship(self._encoder.start())
@@ -217,7 +196,7 @@ class _Shift:
         watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
         try:
             with no_garbage_collection():
-                cancelled = await self._send_all(start_unix_ns, flusher)
+                await self._send_all(start_unix_ns, flusher)
         finally:
             await self.tickets.close()
             await _end([watch])
@@ -225,12 +204,13 @@ class _Shift:
             await flusher
         await self._ship(self._encoder.close())
         await self._ship(self._health_encoder.close(), HEALTH)
-        return self.summary(cancelled=cancelled)
+        return self.summary()
 
-    async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
-        """Lease, prepare, wait for the start, keep all slots in flight; True when we were cancelled."""
+    async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
+        """Lease, prepare, wait for the start, keep all slots in flight. Returns when it is cancelled, too."""
         if self._order.sends is not None:
-            return await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
+            await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
+            return
         try:
             await self.tickets.first()
             first = self.tickets.next_ones(self._order.slots)
@@ -239,22 +219,22 @@ class _Shift:
                 await self._armed.client.open(len(first))
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
-            return True
+            return
         starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
-        return await _wait_for(starter, self._slots, flusher)
+        await _wait_for(starter, self._slots, flusher)
 
-    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> bool:
-        """An open loop instead of slots; True when we were cancelled."""
+    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
+        """An open loop instead of slots."""
         loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange, self._health.started)
         try:
             loop.prepare()
             await self._armed.client.open(loop.connections)
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
-            return True
+            return
         # By the anchor: a stall between two reads of the clock here would shift the whole schedule.
-        start_ns = self._anchor.monotonic_ns + start_unix_ns - self._anchor.unix_ns
-        return await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
+        start_ns = self._clock.anchor.monotonic_ns + start_unix_ns - self._clock.anchor.unix_ns
+        await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:
         """Start the slots at the order's rate, then wait for all of them.
@@ -262,7 +242,7 @@ class _Shift:
         A burst of thousands of starts keeps the loop from reading for as long as it lasts, and the first
         answers would be stamped late. A worker that is ready late begins its ramp then, and does not catch up.
         """
-        per_ms = self._order.starts_per_ms
+        per_ms = self._order.load.starts_per_ms
         begin_ns = max(start_unix_ns, self._clock.unix_ns())
         while len(self._slots) < self._order.slots:
             since_ns = self._clock.unix_ns() - begin_ns
@@ -273,12 +253,8 @@ class _Shift:
             await asyncio.sleep(RAMP_STEP_S)
         await asyncio.gather(*self._slots)
 
-    def is_for(self, point_id: str, attempt: int, phase: str) -> bool:
-        return (point_id, attempt, phase) == (self._order.point_id, self._order.attempt, self._order.phase)
-
-    def summary(self, *, cancelled: bool) -> WorkerSummary:
-        given_up = tuple(self._given_up)
-        return WorkerSummary(self._name, self._sent, self._received, self._rows_written, cancelled, given_up)
+    def summary(self) -> WorkerSummary:
+        return WorkerSummary(self._name, self._sent, tuple(self._given_up))
 
     async def _wait_until(self, start_unix_ns: int) -> None:
         while (left_ns := start_unix_ns - self._clock.unix_ns()) > 0:
@@ -297,7 +273,7 @@ class _Shift:
         body = self._armed.body(ticket)
         decoder = self._armed.engine.decoder(
             self._order.shape_of(ticket),
-            event_bytes_max=self._order.limits.event_bytes_max,
+            event_bytes_max=self._order.load.request.event_bytes_max,
             skim=not self._order.prompts,  # its answers are kept
         )
         self._sent += 1
@@ -312,9 +288,7 @@ class _Shift:
         return exchange
 
     async def _lease(self, free_slots: int, settled: int) -> list[int]:
-        order = self._order
-        where = (order.point_id, order.attempt, order.phase)
-        return await self._desk.lease(self._name, *where, free_slots, settled)
+        return await self._desk.lease(self._name, self.key, free_slots, settled)
 
     async def _flush_until(self, stop: asyncio.Event) -> None:
         """Every FLUSH_S, and once more at the end: after `stop`, whatever was under way when it came."""
@@ -334,11 +308,9 @@ class _Shift:
             await asyncio.sleep(0)  # reads come first
         if batches:
             await self._ship(b"".join(batches))
-            self._rows_written += len(rows)
-        order = self._order
         health = self._health.row(
-            point_id=order.point_id,
-            attempt=order.attempt,
+            point_id=self.key.point_id,
+            attempt=self.key.attempt,
             in_flight=self._in_flight,
             completed=self._received,
             output_tokens_seen=self._output_tokens,
@@ -346,29 +318,24 @@ class _Shift:
         await self._ship(self._health_encoder.encode([health]), HEALTH)
 
     async def _ship(self, data: bytes, kind: str = "requests") -> None:
-        order = self._order
-        await self._desk.append(self._name, order.point_id, order.attempt, order.phase, kind, data)
+        await self._desk.append(self._name, self.key, kind, data)
 
 
 async def _wait_for(
     starter: asyncio.Task[None], slots: list[asyncio.Task[None]], flusher: asyncio.Task[None]
-) -> bool:
-    """Wait for all slots; when we are cancelled, cancel them, let them make their records, say True.
+) -> None:
+    """Wait for all slots; when we are cancelled, cancel them and let them make their records.
 
     A slot that raises is a bug of ours, and records that cannot be stored are worth no load: in both
     cases the other slots are ended and the exception goes up.
     """
-    cancelled = False
-    try:
+    with suppress(asyncio.CancelledError):
         await asyncio.wait({starter, flusher}, return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        cancelled = True
     await _end([starter])  # no further slot is started
     await _end(slots)
     for task in (*slots, starter, flusher):
         if task.done() and not task.cancelled():
             task.result()
-    return cancelled
 
 
 @contextmanager

@@ -5,33 +5,27 @@ Runs on the target's host, once an arm. From NVML, where each answer is optional
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from itertools import combinations
-from types import ModuleType
 from typing import Any
 
-from raybench.monitors.nvml import MODULE
+from raybench.monitors.gpu import GpuUnavailable
+from raybench.monitors.nvml import open_nvml
 
 #: NVML's levels of the closest common ancestor of two devices, from near to far, as `nvidia-smi topo -m` has them.
 _ANCESTORS = {0: "same board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _LINKS_MAX = 18
 
 
-def read_boards(nvml: ModuleType | Any = None) -> dict[str, object] | None:
+def read_boards(nvml: Any = None) -> dict[str, object] | None:
     """Boards in NVML's order and their topology; None where NVML cannot be used.
 
     topology: by pair of UUIDs, the way between them by PCIe, and whether there is one by NVLink.
-    nvml: stands in for the module `pynvml`, which is otherwise imported.
+    nvml: as in `open_nvml`.
     """
-    if nvml is None:
-        try:
-            nvml = importlib.import_module(MODULE)
-        except ImportError:
-            return None
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
+        nvml = open_nvml(nvml)
+    except GpuUnavailable:
         return None
     try:
         return _Boards(nvml).read()

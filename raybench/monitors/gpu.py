@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from raybench.errors import RaybenchError, TargetError
+from raybench.errors import RaybenchError
 from raybench.records.clock import Clock
 
 #: A sample later than this many intervals after the one before it leaves a marked gap.
@@ -90,7 +90,7 @@ class GpuSource(Protocol):
 
 @dataclass(frozen=True)
 class GpuGap:
-    """A hole in the series: the text of its mark, and when it ended, on the sampling host's clock."""
+    """A gap in the series: the text of its mark, and when it ended, on the sampling host's clock."""
 
     ended_unix_ns: int
     text: str
@@ -100,9 +100,9 @@ class GpuGap:
 class GpuStatus:
     """What can be said of the series so far.
 
-    reason: why there is no data, None when there is. gaps: marked rows. samples: rows with data.
+    reason: why there is no data, None when there is. samples: rows with data. gap_rows: rows marked as a gap.
     failing: why the newest samples could not be taken, None when the newest could. stalled: why no more can
-    come from this sampler, None when all is well. holes: the newest gaps, one where all devices have the same.
+    come from this sampler, None when all is well. gaps: the newest ones, one where all devices have the same.
     last_seen_unix_ns: by UUID, the last sample of each device that was lost.
     """
 
@@ -111,10 +111,10 @@ class GpuStatus:
     devices: tuple[GpuDevice, ...] = ()
     warnings: tuple[str, ...] = ()
     samples: int = 0
-    gaps: int = 0
+    gap_rows: int = 0
     failing: str | None = None
     stalled: str | None = None
-    holes: tuple[GpuGap, ...] = ()
+    gaps: tuple[GpuGap, ...] = ()
     last_seen_unix_ns: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
@@ -134,7 +134,7 @@ class GpuStatus:
         """One line for the report."""
         if not self.available:
             return f"GPU data: not available ({self.reason})"
-        counts = f"GPU data: {len(self.devices)} devices, {self.samples} samples, {self.gaps} gaps"
+        counts = f"GPU data: {len(self.devices)} devices, {self.samples} samples, {self.gap_rows} gaps"
         return counts if self.problem is None else f"{counts}; {self.problem}"
 
 
@@ -142,8 +142,7 @@ class GpuSampler:
     """Rows of `records.schema.GPU` for one host.
 
     `start()` and `stop()` run it in a thread of its own; a test calls `open()` and `sample_once()`.
-    required: no GPU data is a TargetError at the start instead of a status. opening_note: marks the first row of
-    each device as a gap, since it goes on for a sampler that died.
+    opening_note: marks the first row of each device as a gap, since it goes on for a sampler that died.
     """
 
     def __init__(
@@ -153,7 +152,6 @@ class GpuSampler:
         host: str,
         interval_s: float,
         *,
-        required: bool = False,
         opening_note: str | None = None,
         buffer_rows: int = BUFFER_ROWS,
     ) -> None:
@@ -161,7 +159,6 @@ class GpuSampler:
         self._clock = clock
         self._host = host
         self._interval_ns = round(interval_s * NS_PER_S)
-        self._required = required
         self._opening_note = opening_note
         self._lock = threading.Lock()
         self._rows: deque[dict[str, object]] = deque(maxlen=buffer_rows)
@@ -170,8 +167,8 @@ class GpuSampler:
         self._status = GpuStatus(False, "not started")
         self._warnings: list[str] = []
         self._samples = 0
-        self._gaps = 0
-        self._holes: deque[GpuGap] = deque(maxlen=GAPS_KEPT)
+        self._gap_rows = 0
+        self._gaps: deque[GpuGap] = deque(maxlen=GAPS_KEPT)
         self._round_ns: int | None = None
         self._seen: dict[str, tuple[int, int]] = {}
         self._lost: dict[str, int | None] = {}
@@ -179,15 +176,11 @@ class GpuSampler:
         self._thread: threading.Thread | None = None
 
     def open(self) -> GpuStatus:
-        """Find the devices. Raises TargetError when there are none and GPU data is required."""
+        """Find the devices."""
         try:
-            devices = self._source.open()
+            self._status = GpuStatus(True, devices=tuple(self._source.open()))
         except GpuUnavailable as unavailable:
             self._status = GpuStatus(False, str(unavailable))
-            if self._required:
-                raise TargetError("gpu_monitor", self._status.summary) from unavailable
-        else:
-            self._status = GpuStatus(True, devices=tuple(devices))
         return self.status()
 
     def sample_once(self) -> None:
@@ -255,18 +248,15 @@ class GpuSampler:
         return rows
 
     def status(self) -> GpuStatus:
-        status = self._status
-        return GpuStatus(
-            status.available,
-            status.reason,
-            status.devices,
-            (*self._source.warnings, *self._warnings),
-            self._samples,
-            self._gaps,
-            self._failing,
-            self._stalled(),
-            tuple(self._holes),
-            dict(self._lost),
+        return replace(
+            self._status,
+            warnings=(*self._source.warnings, *self._warnings),
+            samples=self._samples,
+            gap_rows=self._gap_rows,
+            failing=self._failing,
+            stalled=self._stalled(),
+            gaps=tuple(self._gaps),
+            last_seen_unix_ns=dict(self._lost),
         )
 
     @property
@@ -305,7 +295,7 @@ class GpuSampler:
                 self._remember(GpuGap(unix_ns, note))
             self._seen[reading.gpu_uuid] = (now_ns, unix_ns)
             self._samples += 1
-        self._gaps += note is not None
+        self._gap_rows += note is not None
         stamps = {"host": self._host, "sample_ns": now_ns, "sample_unix_ns": unix_ns}
         return stamps | values | {"gap": note is not None, "note": note}
 
@@ -314,14 +304,14 @@ class GpuSampler:
         for row in rows:
             if row["gpu_uuid"] not in marked:
                 marked.add(row["gpu_uuid"])
-                self._gaps += not row["gap"]
+                self._gap_rows += not row["gap"]
                 row["note"] = note if row["note"] is None else f"{row['note']}; {note}"
                 row["gap"] = True
                 self._remember(GpuGap(int(str(row["sample_unix_ns"])), note))
 
     def _remember(self, gap: GpuGap) -> None:
-        if not self._holes or self._holes[-1] != gap:
-            self._holes.append(gap)
+        if not self._gaps or self._gaps[-1] != gap:
+            self._gaps.append(gap)
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:

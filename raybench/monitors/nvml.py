@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, TypeVar
 
 from raybench.monitors.gpu import GpuDevice, GpuReading, GpuUnavailable
@@ -30,6 +29,23 @@ class _Handle:
     memory_api: str = "v2"
 
 
+def open_nvml(nvml: Any = None) -> Any:
+    """NVML, initialised; whoever opened it calls `nvmlShutdown`. Raises GpuUnavailable.
+
+    nvml: stands in for the module `pynvml`, which is otherwise imported.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module(MODULE)
+        except ImportError as error:
+            raise GpuUnavailable(f"the package nvidia-ml-py cannot be imported: {error}") from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise GpuUnavailable(f"nvmlInit: {error}") from error
+    return nvml
+
+
 class _DeviceLost(Exception):
     """NVML says that the device is gone; no further call to it can succeed."""
 
@@ -37,26 +53,17 @@ class _DeviceLost(Exception):
 class NvmlSource:
     """All devices that NVML shows to this process, in NVML's order (CUDA_VISIBLE_DEVICES plays no part).
 
-    nvml: stands in for the module `pynvml`, which is otherwise imported at `open()`.
+    nvml: as in `open_nvml`, which `open()` calls.
     """
 
-    def __init__(self, nvml: ModuleType | Any = None) -> None:
+    def __init__(self, nvml: Any = None) -> None:
         self.warnings: list[str] = []
-        self._nvml: Any = nvml
+        self._nvml = nvml
         self._handles: list[_Handle] = []
 
     def open(self) -> list[GpuDevice]:
         """Initialise NVML, once until `close()`, and list the devices. Raises GpuUnavailable."""
-        if self._nvml is None:
-            try:
-                self._nvml = importlib.import_module(MODULE)
-            except ImportError as error:
-                raise GpuUnavailable(f"the package nvidia-ml-py cannot be imported: {error}") from error
-        nvml = self._nvml
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError as error:
-            raise GpuUnavailable(f"nvmlInit: {error}") from error
+        nvml = self._nvml = open_nvml(self._nvml)
         try:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:

@@ -19,7 +19,7 @@ from raybench.records.files import append_all, sync_folder
 from raybench.records.schema import GPU
 from raybench.records.stream import ArrowEncoder, part_metadata
 
-#: How often samples leave the process; a crash loses at most this much (design 6).
+#: How often samples leave the process; a crash loses at most this much.
 FLUSH_S = 0.5
 
 
@@ -79,10 +79,12 @@ def monitor_host(
     """
     clock = AnchoredClock()
     host = clock.anchor.host
-    recording = GpuRecording(GpuSampler(source, clock, host, interval_s, required=True), clock.anchor)
+    recording = GpuRecording(GpuSampler(source, clock, host, interval_s), clock.anchor)
     try:
         out.mkdir(parents=True, exist_ok=True)
         status = recording.start()
+        if not status.available:
+            raise TargetError("gpu_monitor", status.summary)
         path = out / f"gpu-{host}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.arrows"
         names = ", ".join(f"{device.uuid} ({device.name})" for device in status.devices)
         say(f"{len(status.devices)} devices every {interval_s:g} s: {names}")
@@ -91,5 +93,5 @@ def monitor_host(
     except OSError as error:
         problem = ConfigProblem(f"cannot be written: {error.strerror}", path="--out", value=str(out))
         raise ConfigError("options", problem) from None
-    say(f"{recording.status().samples} samples, {recording.status().gaps} gaps; take them into a run with")
+    say(f"{recording.status().samples} samples, {recording.status().gap_rows} gaps; take them into a run with")
     say(f"raybench merge RUN --monitor {path}")

@@ -7,22 +7,17 @@ the series is never mistaken for an idle server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Literal
 
 from raybench.engines.contract import Counters, Engine, Gauges, Http, Reply
 from raybench.records.clock import Clock
+from raybench.records.schema import SERVER
 
 NS_PER_MS = 1_000_000
 
-#: Column of `records.schema.SERVER` for each counter that is kept.
-_COUNTER_COLUMNS = {
-    "requests": "requests_total",
-    "input_tokens": "input_tokens_total",
-    "output_tokens": "output_tokens_total",
-    "cached_tokens": "cached_tokens_total",
-    "preemptions": "preemptions_total",
-}
+#: The counters that `records.schema.SERVER` has a column `<name>_total` for.
+_KEPT = tuple(field.name for field in fields(Counters) if f"{field.name}_total" in SERVER.names)
 
 
 class ServerSampler:
@@ -54,7 +49,7 @@ class ServerSampler:
         }
         counters, gauges = (Counters(), Gauges()) if scraped is None else scraped
         row |= asdict(gauges)
-        row |= {column: getattr(counters, name) for name, column in _COUNTER_COLUMNS.items()}
+        row |= {f"{name}_total": getattr(counters, name) for name in _KEPT}
         row["error"] = None if scraped is not None else self._http.failure or "the engine gives no metrics"
         row["note"] = None if scraped is None else self._note(counters)
         return row

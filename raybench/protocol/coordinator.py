@@ -18,11 +18,11 @@ from typing import Protocol
 import raybench
 from raybench.corpus.prompts import Prompt
 from raybench.corpus.tokens import TokenCorpus
-from raybench.corpus.windows import WindowLedger, WindowsExhausted
+from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
-from raybench.errors import TargetError
+from raybench.errors import TargetError, WindowsExhausted
 from raybench.load.order import Endpoint
 from raybench.protocol.attempts import AttemptMaker
 from raybench.protocol.deployments import Deployments
@@ -172,7 +172,7 @@ class Coordinator:
                 self._journal.append("arm_failed", arm=arm_name, error=str(error))
                 raise
             searches = self._plan.searches_of(arm_name)
-            for workload in self._scenario.points_of(arm_name):
+            for workload in self._scenario.workloads_of(arm_name):
                 if workload.name in searches:
                     await self._run_search(ready, searches[workload.name])
                     continue

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from raybench.load.leases import LeaseBook, Recall, Returned
+from raybench.load.order import OrderKey
 from raybench.records.clock import Clock
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
@@ -26,17 +27,15 @@ class Pulse:
     output_tokens: int
 
 
-#: Asks (worker, point, attempt, phase) for tickets; None when it is gone (`protocol.fleet.LoadFleet.recall`).
-AskBack = Callable[[str, str, int, str, Recall], Awaitable[Returned | None]]
+#: Asks a worker for tickets; None when it is gone (`protocol.fleet.LoadFleet.recall`).
+AskBack = Callable[[str, OrderKey, Recall], Awaitable[Returned | None]]
 
 
 @dataclass
 class OpenOrder:
     """The order set under way: what is leased to whom. recalls: those not answered yet, one a worker."""
 
-    point_id: str
-    attempt: int
-    phase: str
+    key: OrderKey
     requests: int
     book: LeaseBook
     workers: list[str]
@@ -60,19 +59,11 @@ class OrderDesk:
     def order(self) -> OpenOrder | None:
         return self._open
 
-    def open(
-        self,
-        point_id: str,
-        attempt: int,
-        phase: str,
-        requests: int,
-        slots: Mapping[str, int],
-        ask_back: AskBack,
-    ) -> None:
+    def open(self, key: OrderKey, requests: int, slots: Mapping[str, int], ask_back: AskBack) -> None:
         """Begin an order set; `slots` says each worker's share of the concurrency."""
         book = LeaseBook(requests, list(slots.values()))
         now_ns = self._clock.monotonic_ns()
-        self._open = OpenOrder(point_id, attempt, phase, requests, book, list(slots), ask_back, now_ns)
+        self._open = OpenOrder(key, requests, book, list(slots), ask_back, now_ns)
 
     def close(self) -> None:
         """End the order set: parts are synced and closed, later leases are empty."""
@@ -91,16 +82,14 @@ class OrderDesk:
         if self._open is not None:
             self._open.book.close()
 
-    async def lease(
-        self, worker: str, point_id: str, attempt: int, phase: str, free_slots: int, settled: int
-    ) -> list[int]:
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
         """Tickets from the book, else from workers that hold some ahead.
 
         With free slots the answer is empty only when nothing is unsent but what others are about to send. A worker
         that does not answer a recall is waited for until the fleet gives it up.
         """
         order = self._open
-        if order is None or (point_id, attempt, phase) != (order.point_id, order.attempt, order.phase):
+        if order is None or key != order.key:
             return []  # a worker of an order that was given up
         index = order.workers.index(worker)
         tickets = order.book.take(index, free_slots, settled)
@@ -126,21 +115,20 @@ class OrderDesk:
         return order.recalls[holder]
 
     async def _carry_out(self, order: OpenOrder, holder: int, recall: Recall) -> None:
-        where = (order.point_id, order.attempt, order.phase)
         try:
-            returned = await order.ask_back(order.workers[holder], *where, recall)
+            returned = await order.ask_back(order.workers[holder], order.key, recall)
             order.book.came_back(holder, returned)
         finally:
             del order.recalls[holder]
 
-    async def append(self, worker: str, point_id: str, attempt: int, phase: str, kind: str, data: bytes) -> None:
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
         """Write a piece. What comes of an order that is over, from a worker that was given up behind a cut link,
         is dropped: its part is closed, and its attempt is judged."""
-        order = self._open
-        if order is None or (point_id, attempt, phase) != (order.point_id, order.attempt, order.phase):
+        if self._open is None or key != self._open.key:
             return
-        name = ".".join([worker, *([phase] if phase != "load" else []), *([kind] if kind != "requests" else [])])
-        path = self._run.relative(self._run.part(point_id, attempt, name))
+        phase = [key.phase] if key.phase != "load" else []
+        name = ".".join([worker, *phase, *([kind] if kind != "requests" else [])])
+        path = self._run.relative(self._run.part(key.point_id, key.attempt, name))
         self._open_parts.add(path)
         self._files.append(path, data)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order, WorkerSummary
+from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import Arm, Service
@@ -52,9 +52,7 @@ class LoadFleet(Protocol):
     ) -> FleetResult:
         """Arm all, start them at one agreed time, wait for all."""
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
+    async def recall(self, worker: str, key: OrderKey, recall: Recall) -> Returned | None:
         """Ask a worker for tickets that it holds ahead; None when it, or its order, is gone."""
 
     async def cancel(self) -> None:

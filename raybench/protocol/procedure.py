@@ -224,14 +224,10 @@ class Procedure:
             phase=phase,
             endpoint=self._target.endpoint,
             shape=attempt.shape,
-            limits=self._load.request,
+            load=self._load,
             slots=concurrency,
             windows=windows,
             rid_prefix=self._rid_prefix(attempt, phase),
-            keep_chunks=self._load.keep_chunks,
-            client=self._load.client,
-            starts_per_ms=self._load.starts_per_ms,
-            source_addresses=tuple(self._load.source_addresses),
             prompts=attempt.prompts,
         )
         offsets = await self._fleet.offsets()

@@ -33,7 +33,7 @@ from raybench.protocol.fleet import FleetResult, LoadFleet
 from raybench.protocol.sending import send
 from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.load_block import Placement, RequestLimits
+from raybench.scenario.load_block import Load, Placement
 
 TOKENS_GAP_MS, STREAMS_GAP_MS = 20, 1000
 FIRST_STREAMS = {"tokens_per_s": 64, "streams": 256}
@@ -167,7 +167,7 @@ class Probe:
         gap_ms = TOKENS_GAP_MS if kind == "tokens_per_s" else STREAMS_GAP_MS
         order = self._order(kind, streams, gap_ms)
         slots = dict(zip(self._fleet.workers, split_slots(streams, self._workers_for(streams)), strict=False))
-        ramp_ms = max(slots.values()) // order.starts_per_ms
+        ramp_ms = max(slots.values()) // order.load.starts_per_ms
         pace = {"ttft_ms": SETTLE_MS + 2 * ramp_ms, "gap_ms": gap_ms}
         await self._ask("/null/pace", pace)
         offsets = await self._fleet.offsets()
@@ -184,11 +184,10 @@ class Probe:
             phase="load",
             endpoint=Endpoint(urls[0], "sglang", load_urls=tuple(urls[1:])),
             shape=RequestShape("completions", INPUT_TOKENS, tokens),
-            limits=RequestLimits(),
+            load=Load.model_validate({"client": self._settings.client}),
             slots=0,
             windows=np.zeros(streams, np.int64),
             rid_prefix=f"rb-null-{self._serial:05d}-l",
-            client=self._settings.client,
         )
 
     async def _ask(self, path: str, body: object) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ async def send(
 ) -> Sent:
     """Let the workers carry the order out. slots: each worker's share of the concurrency; none with a schedule."""
     requests = len(order.windows)
-    desk.open(order.point_id, order.attempt, order.phase, requests, slots, fleet.recall)
+    desk.open(order.key, requests, slots, fleet.recall)
     try:
         result = await fleet.execute(_dealt(order, slots, schedule), offsets, start_lead_s)
         return Sent(result, desk.leased if schedule is None else requests)

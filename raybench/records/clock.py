@@ -120,10 +120,6 @@ class ClockOffset:
             return None
 
 
-#: The coordinator's own host.
-NO_OFFSET = ClockOffset(0, 0)
-
-
 @dataclass(frozen=True)
 class ClockSample:
     """What a process answers to a ping. anchor: its anchored clock now; wall_ahead_ns as in `ClockOffset`."""

@@ -80,7 +80,6 @@ class RunDirectory:
         self.artifacts_json = path / "artifacts.json"
         self.report_md = path / "report.md"
         self.report_html = path / "report.html"
-        self.report_json = path / "report.json"
 
     def create(self) -> None:
         """Make the directory. Raises RunDirectoryError if anything is there: a run is written once."""

@@ -8,6 +8,8 @@ offset to the coordinator.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
@@ -37,7 +39,7 @@ REQUESTS = pa.schema(
         ("first_token_ns", _i64),
         ("last_token_ns", _i64),
         ("end_ns", _i64),  # end of the answer, or of the attempt to get one
-        ("outcome", _str),  # see OUTCOMES
+        ("outcome", _str),  # see Outcome
         ("error_class", _str),  # http_503, timeout_idle, broken_stream, ...; null when ok
         ("error_message", _str),
         ("http_status", _i32),
@@ -78,7 +80,7 @@ REQUESTS = pa.schema(
 )
 
 #: `outcome` of a request record.
-OUTCOMES = (
+Outcome = Literal[
     "ok",
     "http_error",
     "connect_error",
@@ -87,7 +89,7 @@ OUTCOMES = (
     "bad_stream",
     "engine_error",
     "cancelled",
-)
+]
 
 #: One row per device and sample. Memory in bytes as NVML reported it; null = not supported.
 GPU = pa.schema(
@@ -156,7 +158,7 @@ SERVER_LOG = pa.schema(
     ]
 )
 
-#: The worker's own health, one row a second (design 5, self-check).
+#: The worker's own health, two rows a second.
 WORKER = pa.schema(
     [
         ("worker", _str),

@@ -1,4 +1,4 @@
-"""What the models say of their own fields, in words: for errors and for docs/SCENARIOS.md.
+"""What the models say of their own fields, in words: for errors; a test holds docs/SCENARIOS.md to them.
 
 Pure reflection over pydantic models; serves every kind of user file (scenarios, clusters).
 """
@@ -133,20 +133,6 @@ def _constraint(shape: Shape, name: str) -> object:
     """A bound by pydantic's name for it: `ge`, `gt`, `le`, `min_length`."""
     values = (getattr(constraint, name, None) for constraint in shape.constraints)
     return next((value for value in values if value is not None), None)
-
-
-def describe_default(info: FieldInfo) -> str:
-    """`required`, `null`, `16`, `true`, `empty`; `see <Model>` where the default is a block."""
-    if info.is_required():
-        return "required"
-    default = info.get_default(call_default_factory=True, validated_data={})
-    if isinstance(default, BaseModel):
-        return f"see {type(default).__name__}"
-    if default is None:
-        return "null"
-    if isinstance(default, bool):
-        return str(default).lower()
-    return str(default) if default not in ([], {}, "") else "empty"
 
 
 def children(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], str]]:

@@ -8,7 +8,7 @@ import jsonschema
 from pydantic import AfterValidator, Field, model_validator
 
 from raybench.scenario.launch import Pattern
-from raybench.scenario.values import Count, Misfit, Model, Name, Seconds, Tokens
+from raybench.scenario.values import Count, Misfit, Model, Name, Seconds, Tokens, refuse_shared_names
 
 CheckKind = Literal["answer", "json", "tool_call", "needle", "reasoning", "stop", "determinism"]
 
@@ -90,11 +90,7 @@ class Gate(Model):
 
     @model_validator(mode="after")
     def _checks_can_be_counted(self) -> Gate:
-        names: list[str] = []
-        for index, check in enumerate(self.checks):
-            if check.name in names:
-                raise Misfit("another check has this name", "checks", index, "name")
-            names.append(check.name)
+        refuse_shared_names((check.name for check in self.checks), "check", "checks")
         if self.needed is not None and self.needed > len(self.checks):
             raise Misfit(f"more than there are checks, which is {len(self.checks)}", "needed")
         return self

@@ -26,7 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario file. Raises ConfigError with all problems."""
-    return load_model(Scenario, path)
+    return parse_scenario(read_text(path), str(path))
 
 
 def parse_scenario(text: str, source: str) -> Scenario:
@@ -96,13 +96,17 @@ def read_text(path: Path) -> str:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
         raise ConfigError(str(path), f"larger than {FILE_BYTES_MAX} bytes: not a file that a person wrote")
+    return decode(path, data).removeprefix("\ufeff")
+
+
+def decode(path: Path, data: bytes) -> str:
+    """UTF-8 as it stands in the file. Raises ConfigError with the line of what is none."""
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            str(path), ConfigProblem("not UTF-8 text", value=repr(data[error.start : error.end]), line=line)
-        ) from None
+        problem = ConfigProblem("not UTF-8 text", value=repr(data[error.start : error.end]), line=line)
+        raise ConfigError(str(path), problem) from None
 
 
 def _similar_file(path: Path) -> str | None:

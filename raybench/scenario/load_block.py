@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.values import (
-    Count,
-    IpAddress,
-    Misfit,
-    Model,
-    Seconds,
-    refuse_doubled,
-)
+from raybench.scenario.values import Count, IpAddress, Misfit, Model, Seconds, refuse_repeats
 
 
 class RequestLimits(Model):
@@ -46,7 +39,7 @@ class Load(Model):
     workers_per_node: Count | Literal["auto"] = "auto"
     starts_per_ms: Count = 8
     client: Literal["auto", "plain"] = "auto"
-    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_doubled)] = []
+    source_addresses: Annotated[list[IpAddress], AfterValidator(refuse_repeats)] = []
     request: RequestLimits = RequestLimits()
     keep_chunks: bool = True
 

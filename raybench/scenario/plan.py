@@ -105,7 +105,7 @@ def make_plan(
     for arm, settings in scenario.arms.items():
         known = merge_limits(declared_limits(settings), (limits or {}).get(arm, Limits()))
         windows[arm] = Counter()
-        for workload in scenario.points_of(arm):
+        for workload in scenario.workloads_of(arm):
             levels = workload.levels or (probed or {}).get((arm, workload.name), ())
             own = [make_point(scenario, arm, workload, level, known) for level in levels]
             points += own

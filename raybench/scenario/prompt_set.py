@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from raybench.scenario.values import Count, Misfit, Model, Name, Tokens
+from raybench.scenario.values import Count, Misfit, Model, Name, Tokens, refuse_shared_names
 
 #: How a prompt that was sent before is kept from being found in a prefix cache.
 ColdBy = Literal["flush", "no_prefix_reuse"]
@@ -38,11 +38,7 @@ class PromptSet(Model):
 
     @model_validator(mode="after")
     def _prompts_can_be_told_apart(self) -> PromptSet:
-        names: list[str] = []
-        for index, prompt in enumerate(self.prompts):
-            if prompt.name in names:
-                raise Misfit("another prompt of the set has this name", "prompts", index, "name")
-            names.append(prompt.name)
+        refuse_shared_names((prompt.name for prompt in self.prompts), "prompt of the set", "prompts")
         if self.repeats > 1 and self.cold_by == "flush":
             raise Misfit(
                 "nothing is flushed within a point: a second sending would be a cache hit. Switch prefix reuse off"

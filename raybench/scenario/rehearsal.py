@@ -89,7 +89,7 @@ def _simulated(scenario: Scenario, name: str, time_compression: float, exists: C
         page_tokens=declared.page_tokens,
     )
     artifacts = [path for path in arm.inventory.artifacts if exists(path)]
-    only_prompts = all(workload.prompt_set is not None for workload in scenario.points_of(name))
+    only_prompts = all(workload.prompt_set is not None for workload in scenario.workloads_of(name))
     route: Route = "completions"
     if arm.effective_route == "generate" or (arm.effective_route == "chat" and only_prompts):
         route = arm.effective_route
@@ -98,7 +98,7 @@ def _simulated(scenario: Scenario, name: str, time_compression: float, exists: C
 
 def _profile(scenario: Scenario, name: str) -> SimProfile:
     """The smallest whose context holds what the arm's deployment does, or else its longest request."""
-    workloads = scenario.points_of(name)
+    workloads = scenario.workloads_of(name)
     longest = max((workload.input_tokens + workload.output_tokens for workload in workloads), default=0)
     wanted = scenario.arms[name].limits.context_tokens or longest
     by_size = sorted(SIM_LIMITS, key=lambda profile: SIM_LIMITS[profile].context_tokens or 0)

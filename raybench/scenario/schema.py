@@ -37,6 +37,7 @@ from raybench.scenario.values import (
     VariableName,
     Words,
     refuse_repeats,
+    refuse_shared_names,
 )
 
 EngineName = Literal["sglang", "vllm", "openai", "llamacpp"]
@@ -316,7 +317,7 @@ class Corpus(Model):
 
 
 class Guards(Model):
-    """Limits of the procedure and of validity (design section 4). Every wait has one."""
+    """Limits of the procedure and of validity. Every wait has one."""
 
     strict: bool = True
     hit_rate_max: Annotated[float, Field(ge=0, le=1)] = 0.01
@@ -379,11 +380,8 @@ class Scenario(Model):
 
     @model_validator(mode="after")
     def _names_fit(self) -> Scenario:
-        names: list[str] = []
+        refuse_shared_names((workload.name for workload in self.workloads), "workload", "workloads")
         for index, workload in enumerate(self.workloads):
-            if workload.name in names:
-                raise Misfit("another workload has this name", "workloads", index, "name")
-            names.append(workload.name)
             for place, arm in enumerate(workload.arms):
                 if arm not in self.arms:
                     arms = ", ".join(self.arms)
@@ -426,6 +424,6 @@ class Scenario(Model):
             return self.guards.prewarm_requests
         return workload.prewarm_requests
 
-    def points_of(self, arm: str) -> list[Workload]:
+    def workloads_of(self, arm: str) -> list[Workload]:
         """The workloads that this arm runs, in the order of the file."""
         return [w for w in self.workloads if not w.arms or arm in w.arms]

@@ -6,11 +6,14 @@ Shared by every kind of user file (`scenario/schema.py`, `scenario/arrivals.py`,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+T = TypeVar("T")
 
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -61,11 +64,21 @@ def check_header_text(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-def refuse_repeats(levels: list[float]) -> list[float]:
-    """A level that is listed twice would make two points of one name."""
-    if len(set(levels)) != len(levels):
-        raise ValueError("a level is listed twice")
-    return levels
+def refuse_repeats(entries: list[T]) -> list[T]:
+    """A level that is listed twice would make two points of one name, an address would be counted twice."""
+    for place, entry in enumerate(entries):
+        if entry in entries[:place]:
+            raise ValueError(f"{entry} is listed twice")
+    return entries
+
+
+def refuse_shared_names(names: Iterable[str], what: str, *path: str | int) -> None:
+    """Raises Misfit at the first name that an earlier entry of the list at `path` has."""
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise Misfit(f"another {what} has this name", *path, index, "name")
+        seen.add(name)
 
 
 def check_address(text: str) -> str:
@@ -74,13 +87,6 @@ def check_address(text: str) -> str:
         return str(ip_address(text))
     except ValueError:
         raise ValueError(f"{text!r} is not an IP address") from None
-
-
-def refuse_doubled(addresses: list[str]) -> list[str]:
-    """An address that is listed twice would be counted twice."""
-    if len(set(addresses)) != len(addresses):
-        raise ValueError("an address is listed twice")
-    return addresses
 
 
 Tokens = Annotated[

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raybench.sim.admission import OutputShare
 from raybench.sim.cache import PrefixHasher
 from raybench.sim.faults import Faults
 from raybench.sim.pool import KvPool
-from raybench.sim.prefill import NEVER, Batch, PrefillQueue
+from raybench.sim.prefill import NEVER, Batch, OutputShare, PrefillQueue
 from raybench.sim.profiles import Profile
 from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.speculation import Acceptance
@@ -304,7 +303,6 @@ class Engine:
         if request.last_token_at is not None:
             self.tally.next_tokens(request, count, self.now)
         request.output += count
-        request.last_token_at = self.now
         touched[request] = None
         stopped = request.stops_at is not None and request.output >= request.stops_at
         if stopped or request.output >= request.max_new_tokens:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from raybench.scenario.limits import SIM_LIMITS
+from raybench.scenario.limits import sim_limits
 from raybench.scenario.sim_block import Sim, SimProfile
 
 MIB = 1024 * 1024
@@ -128,15 +128,11 @@ class Profile:
 
 def make_profile(sim: Sim) -> Profile:
     """The profile that `sim` names, with its limits replaced where `sim` gives others."""
-    limits = SIM_LIMITS[sim.profile]
-    assert limits.context_tokens is not None
-    running = sim.max_running_requests or limits.max_running_requests
-    pool = sim.kv_pool_tokens or limits.kv_pool_tokens
-    page = sim.page_tokens or limits.page_tokens
-    assert running is not None
-    assert pool is not None
-    assert page is not None
-    made = _MAKERS[sim.profile](running, pool - pool % page, limits.context_tokens, page)
+    limits = sim_limits(sim)
+    running, pool = limits.max_running_requests, limits.kv_pool_tokens
+    context, page = limits.context_tokens, limits.page_tokens
+    assert running is not None and pool is not None and context is not None and page is not None
+    made = _MAKERS[sim.profile](running, pool - pool % page, context, page)
     return replace(made, max_queued_requests=sim.max_queued_requests)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from real_engines import Server, Tally, difference, reconciliation, recorded
 
-from raybench.corpus.tokens import load_corpus, render_ids
+from raybench.corpus.rendered import render_ids
+from raybench.corpus.tokens import load_corpus
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, Decoder, Engine, Http, RequestShape
 from raybench.load.client import make_client
@@ -22,7 +23,7 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
 from raybench.records.schema import REQUESTS
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load
 from raybench.scenario.schema import Corpus, SyntheticCorpus
 
 Row = dict[str, Any]
@@ -65,7 +66,7 @@ class Hand:
         async def one(ticket: int) -> Row:
             start = int(order.windows[ticket])
             body = template.render(order.rid(ticket), rendered.slice(start, start + shape.input_tokens))
-            inner = self.engine.decoder(shape, event_bytes_max=order.limits.event_bytes_max, skim=True)
+            inner = self.engine.decoder(shape, event_bytes_max=order.load.request.event_bytes_max, skim=True)
             decoder = _Announcing(inner, self.first_bytes)
             return record(order, "hand", ticket, await client.send(template.path, body, decoder))
 
@@ -96,9 +97,8 @@ class Hand:
 
     def _order(self, shape: RequestShape, seed: int, count: int) -> Order:
         windows = np.arange(count, dtype=np.int64) * shape.input_tokens
-        limits = RequestLimits()
         prefix = f"rb-hand-{seed:05d}"
-        return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, limits, count, windows, prefix)
+        return Order("tiny/hand/c1", 1, "load", self._endpoint, shape, Load(), count, windows, prefix)
 
 
 class _Announcing:

@@ -17,16 +17,16 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
 from raybench.load.client import Client, make_client
 from raybench.load.exchange import Exchange, record
+from raybench.load.health import WorkerHealth
 from raybench.load.leases import Returned, split_slots
 from raybench.load.order import Endpoint, Order, WorkerSummary
 from raybench.load.worker import LoadWorker
-from raybench.monitors.host import WorkerHealth
 from raybench.protocol.desk import OrderDesk
-from raybench.records.clock import NO_OFFSET, AnchoredClock
+from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import Part, read_part
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.load_block import Load, RequestLimits
 from raybench.scenario.schema import SyntheticCorpus
 
 T = TypeVar("T")
@@ -67,11 +67,10 @@ def order(
         phase="load",
         endpoint=Endpoint(url, engine),
         shape=shape,
-        limits=limits or RequestLimits(),
+        load=Load(request=limits or RequestLimits(), client="plain" if CLIENT == "plain" else "auto"),
         slots=slots,
         windows=np.arange(requests, dtype=np.int64) * 64,
         rid_prefix="rb-test-00001-l",
-        client=CLIENT,
     )
 
 
@@ -87,7 +86,7 @@ async def exchange(one: Order) -> tuple[Exchange, dict[str, object]]:
 async def send(client: Client, one: Order, ticket: int = 0) -> tuple[Exchange, dict[str, object]]:
     engine = ENGINES[one.endpoint.engine]
     template = engine.template(one.shape)
-    decoder = engine.decoder(one.shape, event_bytes_max=one.limits.event_bytes_max, skim=SKIM)
+    decoder = engine.decoder(one.shape, event_bytes_max=one.load.request.event_bytes_max, skim=SKIM)
     sent = await client.send(template.path, template.render(one.rid(ticket), b"1,2,3"), decoder)
     return sent, record(one, "w000", ticket, sent)
 
@@ -98,7 +97,7 @@ class Fleet:
 
     path: Path
     workers: int
-    clock: AnchoredClock = field(default_factory=AnchoredClock)
+    clock: AnchoredClock = field(default_factory=lambda: AnchoredClock(host="host"))
 
     def __post_init__(self) -> None:
         self.run = RunDirectory(self.path / "run")
@@ -110,18 +109,18 @@ class Fleet:
         self.members = {name: self._worker(name, text) for name in self.names}
 
     def _worker(self, name: str, text: dict[str, Rendered]) -> LoadWorker:
-        return LoadWorker(name, "host", text, self.clock, lambda: WorkerHealth(name, self.clock))
+        return LoadWorker(name, text, self.clock, lambda: WorkerHealth(name, self.clock))
 
     async def carry_out(self, whole: Order, concurrency: int) -> list[WorkerSummary]:
         """`whole` spread over the workers; `slots` and the like are set here."""
         slots = dict(zip(self.names, split_slots(concurrency, self.workers), strict=True))
-        self.desk.open(whole.point_id, whole.attempt, whole.phase, len(whole.windows), slots, self.recall)
+        self.desk.open(whole.key, len(whole.windows), slots, self.recall)
         try:
             befores = accumulate(slots.values(), initial=0)
             for (name, share), before in zip(slots.items(), befores, strict=False):
                 await self.members[name].arm(replace(whole, slots=share, first_route=before))
             start = self.clock.unix_ns()
-            runs = [worker.run(self.desk, start, NO_OFFSET) for worker in self.members.values()]
+            runs = [worker.run(self.desk, start, ClockOffset(0, 0)) for worker in self.members.values()]
             return list(await asyncio.gather(*runs))
         finally:
             self.desk.close()

@@ -12,8 +12,13 @@ from fault_server import Asked, FaultServer, Script, Wire, answer
 from rig import Fleet, order, run
 
 from raybench.errors import ConfigError
+from raybench.load.order import Order
 
 SOURCES = ("127.0.0.2", "127.0.0.3")
+
+
+def sending_from(whole: Order, *sources: str) -> Order:
+    return replace(whole, load=whole.load.model_copy(update={"source_addresses": list(sources)}))
 
 
 class Gate:
@@ -45,7 +50,7 @@ def test_requests_are_spread_evenly_over_sources_and_targets(tmp_path: Path, wor
             fleet = Fleet(tmp_path, workers)
             whole = order(first.url, requests=12)
             endpoint = replace(whole.endpoint, load_urls=(second.url,))
-            await fleet.carry_out(replace(whole, endpoint=endpoint, source_addresses=SOURCES), 12)
+            await fleet.carry_out(sending_from(replace(whole, endpoint=endpoint), *SOURCES), 12)
             assert {row["outcome"] for row in fleet.rows()} == {"ok"}
             return Counter((server.url, asked.peer) for server in (first, second) for asked in server.asked)
 
@@ -75,7 +80,7 @@ def test_a_source_that_is_not_this_hosts_is_refused_before_anything_is_sent(tmp_
         async with gate.first as server:
             fleet = Fleet(tmp_path, 1)
             with pytest.raises(ConfigError, match=r"none of these is an address of"):
-                await fleet.carry_out(replace(order(server.url), source_addresses=("203.0.113.7",)), 1)
+                await fleet.carry_out(sending_from(order(server.url), "203.0.113.7"), 1)
             return server.connections
 
     assert run(scene()) == 0
@@ -88,7 +93,7 @@ def test_a_target_that_refuses_fails_its_own_requests_only(tmp_path: Path) -> No
             fleet = Fleet(tmp_path, 1)
             whole = order(server.url, requests=4)
             endpoint = replace(whole.endpoint, load_urls=("http://127.0.0.1:1",))
-            await fleet.carry_out(replace(whole, endpoint=endpoint, source_addresses=SOURCES), 4)
+            await fleet.carry_out(sending_from(replace(whole, endpoint=endpoint), *SOURCES), 4)
             return Counter(str(row["outcome"]) for row in fleet.rows())
 
     assert run(scene()) == {"ok": 2, "connect_error": 2}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import socket
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import pytest
@@ -19,7 +19,7 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.load.plain_client import FAILURES, PlainClient, classify
 from raybench.records.clock import AnchoredClock
-from raybench.records.schema import OUTCOMES, REQUESTS
+from raybench.records.schema import REQUESTS, Outcome
 from raybench.scenario.load_block import RequestLimits
 
 COMPLETIONS = RequestShape(route="completions", input_tokens=64, output_tokens=3)
@@ -36,7 +36,7 @@ def record_of(script: Script, limits: RequestLimits | None = None, **changes: An
 
     row = run(scene())
     assert set(row) == set(REQUESTS.names)
-    assert row["outcome"] in OUTCOMES
+    assert row["outcome"] in get_args(Outcome)
     assert_stamps_ordered(row)
     return row
 
@@ -632,7 +632,7 @@ def test_every_exception_of_aiohttp_is_in_the_table(kind: type[BaseException]) -
     # Their own texts need arguments that only aiohttp can make.
     plain = type(kind.__name__, (kind,), {"__str__": lambda _error: "text", "message": "text"})
     failure = classify(plain.__new__(plain), RequestLimits())
-    assert failure.outcome in OUTCOMES
+    assert failure.outcome in get_args(Outcome)
     assert failure.error_class != "client_error", f"{kind.__name__} has no line in FAILURES"
 
 

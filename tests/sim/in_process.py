@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raybench.corpus.tokens import TokenCorpus, load_corpus, render_ids
+from raybench.corpus.rendered import render_ids
+from raybench.corpus.tokens import TokenCorpus, load_corpus
 from raybench.engines import ENGINES
 from raybench.load.http import ControlClient
 from raybench.load.leases import Recall, Returned
-from raybench.load.order import Order
+from raybench.load.order import Order, OrderKey
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
 from raybench.protocol.clock_checks import COORDINATOR
@@ -26,7 +27,7 @@ from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import Earlier, Outcome
-from raybench.records.clock import NO_OFFSET, AnchoredClock, ClockAnchor, ClockOffset
+from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
@@ -61,8 +62,7 @@ class PlainFleet:
         text = {"ids": render_ids(corpus.ids)}
         self._desk, self._clock = desk, clock
         self._members = {
-            f"w{number:03d}": LoadWorker(f"w{number:03d}", "host", text, clock, UnknownHealth)
-            for number in range(workers)
+            f"w{number:03d}": LoadWorker(f"w{number:03d}", text, clock, UnknownHealth) for number in range(workers)
         }
 
     @property
@@ -73,7 +73,7 @@ class PlainFleet:
         return []
 
     async def offsets(self) -> dict[str, ClockOffset]:
-        return dict.fromkeys(self._members, NO_OFFSET)
+        return dict.fromkeys(self._members, ClockOffset(0, 0))
 
     async def execute(
         self, orders: Mapping[str, Order], offsets: Mapping[str, ClockOffset], start_lead_s: float
@@ -85,10 +85,8 @@ class PlainFleet:
         summaries = await asyncio.gather(*runs)
         return FleetResult(start, self._clock.unix_ns(), tuple(summaries))
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
-        return await self._members[worker].recall(point_id, attempt, phase, recall)
+    async def recall(self, worker: str, key: OrderKey, recall: Recall) -> Returned | None:
+        return await self._members[worker].recall(key, recall)
 
     async def cancel(self) -> None:
         for member in self._members.values():
@@ -147,7 +145,7 @@ class PlainHost:
         return GpuState()
 
     async def clocks(self) -> dict[str, ClockOffset]:
-        return {COORDINATOR: NO_OFFSET}
+        return {COORDINATOR: ClockOffset(0, 0)}
 
     async def watch_links(self) -> None:
         """Nothing: there is no link between two parts of one process."""
@@ -190,7 +188,7 @@ class Played:
 
 async def play(scenario: Scenario, path: Path, *, held_windows: int | None = None, workers: int = 2) -> Played:
     """Carry a scenario out. held_windows: so many that come first the fault `preload_corpus` holds; None = all."""
-    clock = AnchoredClock()
+    clock = AnchoredClock(host="host")
     run = RunDirectory(path / "run")
     run.create()
     write_json(run.manifest, {"run_id": RUN_ID})

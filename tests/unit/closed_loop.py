@@ -18,13 +18,14 @@ import numpy as np
 from protocol_fakes import FakeClock
 
 from raybench.load.leases import Recall, Returned, split_slots
+from raybench.load.order import OrderKey
 from raybench.load.supply import TicketSupply
 from raybench.protocol.desk import OrderDesk
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 
 T = TypeVar("T")
-WHERE = ("arm/load/c1", 1, "load")
+KEY = OrderKey("arm/load/c1", 1, "load")
 
 
 class _Jump(selectors.SelectSelector):
@@ -91,7 +92,7 @@ class ClosedLoop:
             name: Member(TicketSupply(share, self._lease_of(name)), share)
             for name, share in zip(self.names, shares, strict=True)
         }
-        self.desk.open(*WHERE, self.requests, dict(zip(self.names, shares, strict=True)), self._recall)
+        self.desk.open(KEY, self.requests, dict(zip(self.names, shares, strict=True)), self._recall)
         self.sent: list[int] = []
         self.sent_ns: list[int] = []
         self.end_ns: list[int] = []
@@ -138,14 +139,14 @@ class ClosedLoop:
         async def lease(free_slots: int, settled: int) -> list[int]:
             self.leases += 1
             await pause(self.delay_ms())
-            tickets = await self.desk.lease(name, *WHERE, free_slots, settled)
+            tickets = await self.desk.lease(name, KEY, free_slots, settled)
             self.members[name].holds |= set(tickets)
             await pause(self.delay_ms())
             return tickets
 
         return lease
 
-    async def _recall(self, name: str, _point: str, _attempt: int, _phase: str, recall: Recall) -> Returned:
+    async def _recall(self, name: str, _key: OrderKey, recall: Recall) -> Returned:
         self.recalls += 1
         await pause(self.delay_ms())
         returned = await self.members[name].supply.recall(recall)

@@ -34,13 +34,13 @@ from raybench.engines.contract import (
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
-from raybench.load.order import Endpoint, Order, WorkerSummary
+from raybench.load.order import Endpoint, Order, OrderKey, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.protocol.invocation import Earlier, Outcome
-from raybench.records.clock import NO_OFFSET, ClockAnchor, ClockOffset
+from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
@@ -215,11 +215,9 @@ class FakeFleet:
         return fresh
 
     async def offsets(self) -> dict[str, ClockOffset]:
-        return {name: NO_OFFSET for name in self.names if name not in self._lost}
+        return {name: ClockOffset(0, 0) for name in self.names if name not in self._lost}
 
-    async def recall(
-        self, worker: str, point_id: str, attempt: int, phase: str, recall: Recall
-    ) -> Returned | None:
+    async def recall(self, worker: str, _key: OrderKey, recall: Recall) -> Returned | None:
         return self._queues[worker].give_back(recall)
 
     async def cancel(self) -> None:
@@ -266,8 +264,7 @@ class FakeFleet:
             return order.sends.tickets.tolist() if first else []
         queue, free = self._queues[name], self._queues[name].free_slots
         if free and not queue.drained:
-            where = (name, order.point_id, order.attempt, order.phase)
-            queue.answered(await self.desk.lease(*where, free, queue.settled), free)
+            queue.answered(await self.desk.lease(name, order.key, free, queue.settled), free)
         sent = [queue.take() for _ in range(min(order.slots, len(queue)))]
         for _ in sent:
             queue.slot_ended()
@@ -317,11 +314,11 @@ class FakeFleet:
     async def _store(
         self, name: str, order: Order, rows: Sequence[Mapping[str, object]], *, lost: bool
     ) -> WorkerSummary | None:
-        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **NO_OFFSET.to_metadata()}
+        labels = {"worker": name, "phase": order.phase, "client": ROOMY.client, **ClockOffset(0, 0).to_metadata()}
         encoder = ArrowEncoder(REQUESTS, part_metadata("requests", ClockAnchor.now(self.clock, "host"), **labels))
         data = encoder.encode(rows) + (b"" if lost else encoder.close())
-        await self.desk.append(name, order.point_id, order.attempt, order.phase, "requests", data)
-        return None if lost else WorkerSummary(name, len(rows), len(rows), len(rows))
+        await self.desk.append(name, order.key, "requests", data)
+        return None if lost else WorkerSummary(name, len(rows))
 
 
 @dataclass
@@ -369,7 +366,7 @@ class FakeHost:
         return GpuState(self.reason)
 
     async def clocks(self) -> dict[str, ClockOffset]:
-        return {"coordinator": NO_OFFSET}
+        return {"coordinator": ClockOffset(0, 0)}
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         self.log.append(f"watch log {arm_name}")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.corpus.windows import (
@@ -19,11 +20,10 @@ from raybench.corpus.windows import (
     LOCK_TRIES,
     STRIDE_TOKENS,
     WindowLedger,
-    WindowsExhausted,
     corpus_need,
     distinct_windows,
 )
-from raybench.errors import EXIT_USAGE, ConfigError
+from raybench.errors import EXIT_USAGE, ConfigError, WindowsExhausted
 from raybench.scenario.schema import SyntheticCorpus
 
 IDS = synthetic_ids(SyntheticCorpus(tokens=20_000, vocabulary=32_000, seed=1))
@@ -31,6 +31,13 @@ IDS = synthetic_ids(SyntheticCorpus(tokens=20_000, vocabulary=32_000, seed=1))
 
 def ledger(path: Path, instance: str = "server-1") -> WindowLedger:
     return WindowLedger(path, instance, unix_s=lambda: 1.5)
+
+
+def left_of(book: WindowLedger, ids: NDArray[np.uint32], input_tokens: int) -> int:
+    """How many windows of this length could still be taken."""
+    with pytest.raises(WindowsExhausted) as refused:
+        book.take(ids, len(ids), input_tokens, "more than any corpus has")
+    return refused.value.left
 
 
 def alike(first: list[int], second: list[int]) -> bool:
@@ -103,9 +110,9 @@ def test_repeated_text_is_sent_once(tmp_path: Path) -> None:
     once = IDS[:256]
     twice = np.concatenate([once, once])
     book = ledger(tmp_path / "l.jsonl")
-    assert book.left(twice, 64) == 4
+    assert left_of(book, twice, 64) == 4
     assert book.take(twice, 4, 64, "load").tolist() == [448, 384, 320, 256]
-    assert book.left(twice, 64) == 0
+    assert left_of(book, twice, 64) == 0
     assert distinct_windows(twice, 64) == 4
 
 
@@ -114,7 +121,7 @@ def test_equal_text_of_another_corpus_counts_as_sent(tmp_path: Path) -> None:
     book = ledger(tmp_path / "l.jsonl")
     book.take(first, 10, 16, "load")
     assert book.take(second, 1, 16, "load").tolist() == [0]
-    assert book.left(second, 16) == 0
+    assert left_of(book, second, 16) == 0
 
 
 def test_another_server_instance_has_seen_nothing(tmp_path: Path) -> None:
@@ -130,7 +137,7 @@ def test_a_request_shorter_than_a_page_counts_in_both_directions(tmp_path: Path,
     ids[np.arange(4) * STRIDE_TOKENS + 10] = [1, 2, 3, 4]
     book = ledger(tmp_path / "l.jsonl")
     book.take(ids, 1, lengths[0], "load")
-    assert book.left(ids, lengths[1]) == 0
+    assert left_of(book, ids, lengths[1]) == 0
 
 
 def test_short_windows_leave_the_low_starts_to_long_ones(tmp_path: Path) -> None:
@@ -195,13 +202,13 @@ def test_no_two_prompts_are_alike_over_any_takes_reopenings_and_corpora(
         ids = corpora[which]
         if reopen:
             book = ledger(path)
-        left = book.left(ids, input_tokens)
+        left = left_of(book, ids, input_tokens)
         if left < count:
             with pytest.raises(WindowsExhausted):
                 book.take(ids, count, input_tokens, "load")
             continue
         starts = book.take(ids, count, input_tokens, "load")
-        assert book.left(ids, input_tokens) <= left - count
+        assert left_of(book, ids, input_tokens) <= left - count
         assert all(start % STRIDE_TOKENS == 0 and start + input_tokens <= len(ids) for start in starts)
         sent += prompts(ids, starts, input_tokens)
     for first, second in itertools.combinations(sent, 2):

@@ -21,7 +21,8 @@ from engine_captures import (
 )
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Answer, RequestShape, Route
+from raybench.engines.contract import Answer, RequestShape
+from raybench.scenario.schema import Route
 
 ENGINE_OF = {
     SGLANG_23: "sglang",

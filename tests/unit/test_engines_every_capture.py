@@ -27,7 +27,8 @@ from engine_captures import (
 from test_engines_captures import ENGINE_OF
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Answer, Reply, RequestShape, Route
+from raybench.engines.contract import Answer, Reply, RequestShape
+from raybench.scenario.schema import Route
 
 ROUTES: dict[str, Route] = {
     "/generate": "generate",

@@ -25,11 +25,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Answer, RequestShape, Route
+from raybench.engines.contract import Answer, RequestShape
 from raybench.engines.decoder import StreamDecoder
 from raybench.engines.openai import OpenAIReader
 from raybench.engines.sglang_generate import GenerateReader
 from raybench.engines.skim import SkimmingDecoder, last_event_end, split_events
+from raybench.scenario.schema import Route
 
 ENGINE_OF = {
     SGLANG_23: "sglang",

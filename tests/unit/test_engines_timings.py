@@ -8,7 +8,8 @@ import orjson
 import pytest
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Answer, RequestShape, Route
+from raybench.engines.contract import Answer, RequestShape
+from raybench.scenario.schema import Route
 
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "length"}
 

@@ -7,9 +7,7 @@ import pytest
 
 from raybench.errors import ConfigError
 from raybench.load.http import auth_headers, tls_context
-from raybench.load.order import Endpoint
-
-URL = "https://host:30000"
+from raybench.scenario.schema import Tls
 
 
 def test_without_a_key_the_headers_are_the_endpoint_s() -> None:
@@ -35,8 +33,8 @@ def test_a_variable_without_a_key_is_a_config_error_that_names_it(
 
 
 def test_certificates_are_verified_unless_told_otherwise() -> None:
-    assert tls_context(Endpoint(URL, "sglang")) is True
-    assert tls_context(Endpoint(URL, "sglang", tls_verify=False)) is False
+    assert tls_context(Tls()) is True
+    assert tls_context(Tls(verify=False)) is False
 
 
 def test_a_private_ca_is_used_beside_verification(tmp_path: Path) -> None:
@@ -46,7 +44,7 @@ def test_a_private_ca_is_used_beside_verification(tmp_path: Path) -> None:
         pytest.skip("this system has no bundle of CA certificates to copy")
     own = tmp_path / "ca.pem"
     own.write_bytes(Path(system).read_bytes())
-    context = tls_context(Endpoint(URL, "sglang", tls_ca_file=str(own)))
+    context = tls_context(Tls(ca_file=str(own)))
     assert isinstance(context, ssl.SSLContext)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
 
@@ -57,5 +55,5 @@ def test_a_ca_file_that_is_missing_or_damaged_is_a_config_error(tmp_path: Path, 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"tls\.ca_file: the CA file cannot be used") as caught:
-        tls_context(Endpoint(URL, "sglang", tls_ca_file=str(path)))
+        tls_context(Tls(ca_file=str(path)))
     assert str(path) in str(caught.value)

@@ -201,7 +201,7 @@ def test_any_response_cut_anywhere_gives_its_body_in_order(sent: Sent, cuts: lis
             assert one.response.last_ns == number
             # One feed a read at most, with the stamp of the read.
             assert [stamp for _, stamp in one.body.feeds[fed:]] in ([], [number])
-            assert one.response.head_ns is None or one.response.head_ns <= number
+            assert one.response.headers_ns is None or one.response.headers_ns <= number
         if sent.until_close and not one.response.done.done():
             one.end()
         if sent.status == 200:
@@ -409,9 +409,9 @@ def test_interim_heads_in_any_number_are_passed_over() -> None:
         data = b"HTTP/1.1 102 Processing\r\n\r\n" * 5000
         one = Scene().read(data + OK + b"Content-Length: 2\r\n\r\nok")
         one.assert_whole(b"ok")
-        assert (one.response.status, one.response.head_ns) == (200, 2)
+        assert (one.response.status, one.response.headers_ns) == (200, 2)
         one = Scene().read(data)
-        assert (one.response.done.done(), one.response.status, one.response.head_ns) == (False, None, None)
+        assert (one.response.done.done(), one.response.status, one.response.headers_ns) == (False, None, None)
 
     play(scene())
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybench.records.clock import (
-    NO_OFFSET,
     AnchoredClock,
     ClockAnchor,
     ClockOffset,
@@ -136,7 +135,7 @@ def test_o_r5_a_sample_at_the_real_middle_of_a_point_lands_in_it_despite_offset_
 
 
 def test_the_coordinators_own_stamps_are_left_alone() -> None:
-    assert NO_OFFSET.to_coordinator_ns(42) == 42
+    assert ClockOffset(0, 0).to_coordinator_ns(42) == 42
 
 
 def test_an_anchored_clock_does_not_step_with_the_wall_clock() -> None:

@@ -41,7 +41,7 @@ def measure(row: dict[str, str]) -> tuple[dict[str, float], list[Request]]:
         "ttft_p95_s": nearest_rank_95(ttft),
     }
     if output > 1:
-        tpot = [(r.last_token_at - r.first_token_at) / (output - 1) * 1e3 for r in requests]
+        tpot = [(r.finished_at - r.first_token_at) / (output - 1) * 1e3 for r in requests]
         numbers |= {"tpot_mean_ms": sum(tpot) / len(tpot), "tpot_p95_ms": nearest_rank_95(tpot)}
     return numbers, requests
 

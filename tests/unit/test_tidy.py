@@ -23,8 +23,8 @@ PACKAGE = ROOT / "raybench"
 #: the command line, which joins what may not know each other.
 ROOMS = (
     "scenario",
-    "corpus",
     "records",
+    "corpus",
     "engines",
     "load",
     "monitors",

@@ -99,8 +99,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     pynvml.nvmlInit()
     cost_us = sample_cost_us()
-    sampler = GpuSampler(NvmlSource(), SystemClock(), "gpu-host", interval_s, required=True)
-    sampler.start()
+    sampler = GpuSampler(NvmlSource(), SystemClock(), "gpu-host", interval_s)
+    if not (found := sampler.start()).available:
+        sys.exit(found.summary)
     rows: list[dict[str, object]] = []
     by_process: list[dict[str, Any]] = []
     while not ended.wait(DRAIN_S):
@@ -115,7 +116,7 @@ def main() -> int:
         "sample_cost_us": cost_us,
         "interval_s": interval_s,
         "samples": status.samples,
-        "gaps": status.gaps,
+        "gaps": status.gap_rows,
         "warnings": list(status.warnings),
         "at_marks": at_marks(table.filter(pc.equal(table["gpu_index"], 0)), out / "marks.csv"),
         "null_fields": [name for name in table.column_names if name != "note" and table[name].null_count],

@@ -1,7 +1,7 @@
 """The load worker's own health: how late it reads and sends, how much is waiting, how much CPU it burns.
 
 Runs inside each load worker. A client that is late or out of CPU is the bottleneck itself, and its
-point says so (design 5, self-check). The arithmetic is apart from the timer, so that it can be tested.
+point says so. The arithmetic is apart from the timer, so that it can be tested.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class WorkerHealth:
     async def watch(self, unread: Callable[[], Sequence[int]]) -> None:
         """Test the loop's punctuality until cancelled. Timers of uvloop are whole milliseconds.
 
-        unread: looks into the receive queues of some streams; a tick comes before the reads that are due.
+        unread: looks into the receive queues (`load.client.Client.unread`); a tick comes before the reads that
+        are due.
         """
         while True:
             await self._sleep(self._lag.wait_ns(self._clock.monotonic_ns()) / NS_PER_S)
@@ -127,7 +128,7 @@ class WorkerHealth:
     def row(
         self, *, point_id: str, attempt: int, in_flight: int, completed: int, output_tokens_seen: int
     ) -> dict[str, object]:
-        """One row; all but the counts are those since the row before. Call it about once a second."""
+        """One row; all but the counts are those since the row before."""
         now_ns = self._clock.monotonic_ns()
         unread_share, unread_bytes = self._unread.take()
         delay_ns, self._send_delay_ns = self._send_delay_ns, None

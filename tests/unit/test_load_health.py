@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.monitors.host import CpuShare, LoopLag, WorkerHealth
+from raybench.load.health import CpuShare, LoopLag, WorkerHealth
 from raybench.records.schema import WORKER
 
 MS = 1_000_000
