@@ -22,13 +22,13 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
-    WORKER_HEALTH,
     Gathered,
     gpu_samples,
     log_warnings,
     request_columns,
     requests_of,
     server_samples,
+    worker_columns,
     worker_health_of,
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
@@ -84,7 +84,7 @@ def merge(run: RunDirectory) -> list[str]:
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
     write_table(run.gpu_parquet, gpu_table)
     write_table(run.server_parquet, _name_points(server.table, history))
-    write_table(run.worker_parquet, unify(found.health, WORKER_HEALTH))
+    write_table(run.worker_parquet, unify(found.health, worker_columns()))
     if searches:
         write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
     if found.artifacts:
