@@ -6,16 +6,19 @@ others, so that they die with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ray.exceptions import RayActorError
+
 from raybench.cluster.calls import measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
-from raybench.cluster.target_actor import Launched, TargetHostActor
+from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
 from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError
@@ -67,7 +70,15 @@ class RayTargetHost:
         hello: dict[str, object] = await within(
             self._actor.hello.remote(), timeout_s, f"the monitor on the target host {self._node.title}"
         )
+        self._signs = asyncio.ensure_future(self._give_signs())
         return hello
+
+    async def _give_signs(self) -> None:
+        """For as long as both live; that it has died is found out by whoever needs it."""
+        with suppress(RayActorError):
+            while True:
+                await self._actor.sign_of_life.remote()
+                await asyncio.sleep(SIGN_S)
 
     async def take_inventory(self, arm_name: str, arm: Arm) -> None:
         taken = await told(self._actor.take_inventory.remote(arm), f"the inventory of {arm_name}")

@@ -178,7 +178,7 @@ def _spoiled_at_once(http: web.Request, request: Request, fate: AnswerFault | No
         _break(http)
         return web.Response()
     if fate == "stopped":
-        request.stops_at = max(request.max_new_tokens // 2, 1)
+        request.stops_at = max(request.output_max // 2, 1)
     return None
 
 

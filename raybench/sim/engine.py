@@ -7,7 +7,8 @@ simulator's process (`sim/server.py`); unit tests step it by hand.
 What follows SGLang 0.5.23: first come first served admission against the KV pool (the whole output is
 reserved with `ignore_eos`, else a decaying share of it), chunked prefill, the radix cache by page with
 locks and LRU eviction, a write-through host tier, retraction of the shortest answer under pool pressure,
-silent clipping of the output length, a flush only when idle. The model never ends an answer by itself.
+silent clipping of the output length, a flush only when idle. The model ends an answer by itself only where it
+understood the question (`sim/questions.py`) and may end it.
 """
 
 from __future__ import annotations
