@@ -62,6 +62,7 @@ class Request:
     admitted_at: float | None = None
     ready_at: float = 0.0
     first_token_at: float | None = None
+    last_token_at: float | None = None
     finished_at: float | None = None
     finish: Finish | None = None
 
