@@ -303,6 +303,7 @@ class Engine:
         if request.last_token_at is not None:
             self.tally.next_tokens(request, count, self.now)
         request.output += count
+        request.last_token_at = self.now
         touched[request] = None
         stopped = request.stops_at is not None and request.output >= request.stops_at
         if stopped or request.output >= request.max_new_tokens:
