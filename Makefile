@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-preloaded demo-always-hit demo-real demo-artifacts setup test test-engines test-all lies chaos bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
+.PHONY: demo demo-preloaded demo-always-hit demo-real demo-artifacts setup test test-engines test-all lies mutate chaos bench bench-peers bench-coordinator bench-handover bench-tools lint type fmt check clean
 
 demo: setup ## the main job on the built-in simulated engine
 	$(BIN)/raybench submit scenarios/demo.yaml
@@ -41,6 +41,9 @@ test-all: setup ## also several hosts in network namespaces (root, iproute2) and
 
 lies: setup ## engines that lie or fail: which are caught, and which honest ones are accused
 	$(BIN)/python tests/sim/gallery.py
+
+mutate: setup ## whether the tests can fail: what survives a change of one place (ARGS="analysis protocol/desk.py")
+	$(BIN)/python tools/mutation.py $(ARGS)
 
 chaos: setup ## a run on three hosts that is struck over fifty times (root, iproute2; 10 minutes; CHAOS="--seed 2")
 	PYTHONPATH=tests/ray $(BIN)/python tests/chaos/chaos.py $(CHAOS)

@@ -4,12 +4,12 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
 
 # No test asserts a timing, so a busy machine must not fail one.
-settings.register_profile("raybench", deadline=None)
+settings.register_profile("raybench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raybench")
 
 

@@ -204,10 +204,10 @@ class _Shift:
         self._given_up: list[str] = []
         self._in_flight = 0
         labels = {"worker": name, "phase": order.phase, "client": armed.client.name, **offset.to_metadata()}
-        anchor = ClockAnchor.now(clock, host)
-        self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", anchor, **labels))
+        self._anchor = ClockAnchor.now(clock, host)
+        self._encoder = ArrowEncoder(REQUESTS, part_metadata("requests", self._anchor, **labels))
         self._health = health
-        self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))
+        self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", self._anchor, **labels))
 
     async def work(self, start_unix_ns: int) -> WorkerSummary:
         await self._ship(self._encoder.start())
@@ -252,7 +252,8 @@ class _Shift:
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
             return True
-        start_ns = self._clock.monotonic_ns() + start_unix_ns - self._clock.unix_ns()
+        # By the anchor: a stall between two reads of the clock here would shift the whole schedule.
+        start_ns = self._anchor.monotonic_ns + start_unix_ns - self._anchor.unix_ns
         return await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:

@@ -168,9 +168,12 @@ def _ids(value: object, name: str) -> NDArray[np.uint32]:
     if not isinstance(value, list):
         raise Refused(f"{name}: must be list or null; got {type(value).__name__}", "validation")
     try:
-        return np.array(value, dtype=np.uint32) if value else np.empty(0, np.uint32)
+        ids = np.array(value, dtype=np.uint32) if value else np.empty(0, np.uint32)
     except (ValueError, TypeError, OverflowError) as error:
         raise Refused(f"{name}: {error}", "validation") from None
+    if ids.ndim != 1:
+        raise Refused(f"{name}: a batch, which this simulated engine does not take", "validation")
+    return ids
 
 
 def _read_object(data: bytes) -> dict[str, object]:

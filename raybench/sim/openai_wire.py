@@ -136,7 +136,7 @@ class OpenAIWire:
         head = self._head("chat.completion.chunk" if self._kind == "chat" else "text_completion")
         events = b""
         if self._ask.cache_details and self._faults.told_cached(request):
-            tiers = {"device": request.cached_device, "host": 0} | {self._faults.lower_tier: request.cached_host}
+            tiers = self._faults.told_tiers(request.cached_device, request.cached_host)
             events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
         if self._ask.usage:
             usage = self._usage(request)

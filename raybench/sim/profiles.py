@@ -15,6 +15,8 @@ from raybench.scenario.limits import SIM_LIMITS
 from raybench.scenario.sim_block import Sim, SimProfile
 
 MIB = 1024 * 1024
+#: What SGLang captures device graphs for.
+GRAPH_PHASES = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,15 @@ class Memory:
     weight_gb: float
     kv_cache_gb: float
     graph_gb: float
+
+    @property
+    def startup_available_gb(self) -> float:
+        """What was left once the engine had started."""
+        return (self.total_mib - self.idle_mib) / 1024
+
+    @property
+    def graph_gb_by_phase(self) -> dict[str, float]:
+        return dict.fromkeys(GRAPH_PHASES, 0.0) | {"decode": self.graph_gb}
 
 
 @dataclass(frozen=True)

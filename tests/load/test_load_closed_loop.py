@@ -144,7 +144,9 @@ def test_each_request_carries_the_text_of_its_window(tmp_path: Path) -> None:
     fleet = run(scene())
     ids = synthetic_ids(SyntheticCorpus(tokens=64 * 1024))
     sent = {asked.json["rid"]: asked.json["input_ids"] for asked in gate.server.asked}
-    for row in fleet.rows():
+    rows = fleet.rows()
+    assert {row["rid"] for row in rows} == sent.keys() and len(rows) == 6
+    for row in rows:
         assert sent[row["rid"]] == ids[row["window_start"] : row["window_end"]].tolist()
 
 

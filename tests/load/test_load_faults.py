@@ -279,8 +279,8 @@ def test_a_503_whose_body_never_ends_does_not_hold_the_slot() -> None:
 def test_a_refused_connection() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    _, row = run(exchange(order(f"http://127.0.0.1:{port}")))
+        # bound and not listening: refused, and nobody else can be given the port meanwhile
+        _, row = run(exchange(order(f"http://127.0.0.1:{free.getsockname()[1]}")))
     assert (row["outcome"], row["error_class"], row["tries"]) == ("connect_error", "connect_error", 1)
     assert (row["connected_ns"], row["sent_ns"], row["http_status"]) == (None, None, None)
     assert row["end_ns"] is not None

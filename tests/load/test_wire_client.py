@@ -349,14 +349,14 @@ def test_a_refusal_whose_body_comes_by_and_by_does_not_hold_the_slot(run: Run[No
 def test_a_server_that_is_not_there_fails_the_requests_and_not_the_opening(run: Run[None]) -> None:
     async def scene() -> None:
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind(("127.0.0.1", 0))  # not listening: refused, and nobody else is given the port meanwhile
             url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        one = order(url, requests=2)
-        client = client_of(one)
-        await client.open(2)
-        rows = [(await send(client, one, ticket))[1] for ticket in range(2)]
-        assert sockets_to(url) == 0
-        await client.close()
+            one = order(url, requests=2)
+            client = client_of(one)
+            await client.open(2)
+            rows = [(await send(client, one, ticket))[1] for ticket in range(2)]
+            assert sockets_to(url) == 0
+            await client.close()
         assert [(row["outcome"], row["error_class"], row["tries"]) for row in rows] == [
             ("connect_error", "connect_error", 1)
         ] * 2

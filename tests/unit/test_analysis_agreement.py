@@ -183,6 +183,13 @@ def test_a_head_that_comes_with_the_first_token_explains_nothing() -> None:
     assert line_of(found, LatencyLine, "ttft").judgement == "flagged"
 
 
+def test_heads_that_are_not_known_of_all_requests_explain_nothing() -> None:
+    rows = requests([answer(k, later_s=0.15, head_s=0.15) for k in range(3)] + [answer(3, headers_ns=None)])
+    found = agreement(POINT, rows, books(4), None)
+    assert line_of(found, PairedLine, "ttft").judgement == "flagged"
+    assert line_of(found, LatencyLine, "ttft").judgement == "flagged"
+
+
 def test_a_head_excuses_no_answer_that_was_seen_too_soon() -> None:
     rows = [answer(k, later_s=0.15, head_s=0.15) for k in range(199)] + [answer(199, later_s=-0.01)]
     line = line_of(agreement(POINT, requests(rows), books(200), None), PairedLine, "ttft")

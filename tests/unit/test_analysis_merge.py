@@ -255,7 +255,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return iter(tmp_path_factory.mktemp("merges") / str(k) for k in range(10_000))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=HealthCheck)
 @given(
     splits=st.lists(st.tuples(st.sampled_from(["w0", "w1"]), st.integers(0, 3)), min_size=1, max_size=12),
     order=st.randoms(use_true_random=False),

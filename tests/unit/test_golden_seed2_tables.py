@@ -79,7 +79,9 @@ def test_the_rows_of_totals_is_no_point(runs: Path) -> None:
 
 def test_the_overall_rate_agrees_with_tokens_and_time() -> None:
     """End-to-end tok/s = completion tokens / request seconds, within the rounding of the printed seconds."""
-    for point in read_published(GOLDEN / "overview.yaml").points:
+    points = read_published(GOLDEN / "overview.yaml").points
+    assert points
+    for point in points:
         total, wall, rate = (point[name] for name in ("output_tokens_total", "wall_s", "output_tokens_per_s"))
         assert isinstance(total, int) and isinstance(wall, float) and isinstance(rate, float)
         assert total / (wall + 0.05) - 0.005 <= rate <= total / (wall - 0.05) + 0.005

@@ -63,3 +63,15 @@ def test_one_answer_with_several_pieces_shows_that_nothing_is_held_back() -> Non
     whole = one_piece(0.25).requests.to_pylist()
     whole[0]["first_token_ns"] = ns(0.5)
     assert findings(evidence(whole)) == {}
+
+
+def test_it_is_the_median_answer_whose_first_token_came_long_before() -> None:
+    whole = one_piece(0.25).requests.to_pylist()
+    whole[0]["engine_ttft_s"] = 0.99
+    found = only(evidence(whole), "answers_in_one_piece")
+    assert (found.data["engine_ttft_s"], found.data["whole_s"]) == (0.25, 1.0)
+
+
+def test_answers_of_unknown_length_say_nothing_about_pieces() -> None:
+    whole = [row | {"output_tokens": None} for row in one_piece(0.25).requests.to_pylist()]
+    assert "answers_in_one_piece" not in findings(evidence(whole))

@@ -52,7 +52,7 @@ def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type
     story = ["run_started", "arm_ready", "attempt_started", "load_started", "load_ended", "verdict"]
     story += ["point_committed", "run_ended"]
     assert [name for name in names if name in story] == story
-    assert all(control.closed for control in stage.controls)
+    assert {control.closed for control in stage.controls} == {True}
     rows, torn, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
     assert (rows.num_rows, torn) == (4, ())
 
@@ -350,7 +350,7 @@ def test_an_arm_that_does_not_answer_ends_the_run_with_the_exit_code_of_the_targ
     outcome = play(stage)
     assert (outcome.status, outcome.exit_code, outcome.missing) == ("stopped", 4, 1)
     assert stage.events("arm_failed")[0]["error"] == "alive: arm not within 1 s: connection refused"
-    assert all(control.closed for control in stage.controls)
+    assert {control.closed for control in stage.controls} == {True}
 
 
 def test_what_was_launched_is_stopped_and_what_was_watched_is_unwatched(

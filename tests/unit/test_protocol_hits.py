@@ -20,6 +20,11 @@ def with_log(log: PrefillLog | None = QUIET, **changes: object) -> Evidence:
     return evidence(**{"log": log, **changes})
 
 
+def test_counters_that_did_not_move_tell_no_rate() -> None:
+    still = dict.fromkeys(("input_tokens", "cached_tokens", "prefix_queried_tokens", "prefix_hit_tokens"), 0.0)
+    assert verdict(evidence(after=ServerView("pid-1", after(**still)))).hit_rates["counters"] is None
+
+
 def test_a_cold_log_is_a_third_source() -> None:
     judged = verdict(with_log())
     assert (judged.decision, judged.findings) == ("accept", ())

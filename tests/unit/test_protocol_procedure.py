@@ -73,9 +73,8 @@ def test_without_prewarm_and_flush_these_steps_are_left_out(
 def test_o_p1_no_flush_ever_happens_during_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = play(scenario(), FakeEngine(always_hit=True), tmp_path, monkeypatch)
     log = once(stage.engine.log)
-    for number, name in enumerate(log):
-        if name == "load":
-            assert log[number - 1 : number + 2] == ["counters", "load", "counters"]
+    loads = [number for number, name in enumerate(log) if name == "load"]
+    assert [log[number - 1 : number + 2] for number in loads] == [["counters", "load", "counters"]] * 2
 
 
 def test_o_l1_the_prewarm_obeys_the_cap_of_the_load_and_sends_other_text(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from attempt_evidence import INPUT, N, broken, evidence, findings, only, rows
+from attempt_evidence import INPUT, N, after, broken, evidence, findings, only, rows, verdict
 from test_protocol_hits import NO_VIEW, QUIET, TOTAL
 
 from raybench.engines.contract import QueueState
-from raybench.protocol.checks import Evidence
+from raybench.protocol.checks import Evidence, ServerView
 
 
 def without_counters(**changes: object) -> Evidence:
@@ -67,3 +67,9 @@ def test_prompts_of_failed_requests_may_be_in_the_log() -> None:
         given = without_counters(requests=evidence(whole).requests, log=replace(QUIET, new_tokens=told))
         assert "foreign_traffic" not in findings(given)
     assert N * INPUT == TOTAL
+
+
+def test_counters_of_another_process_are_not_compared() -> None:
+    fallen = ServerView("pid-2", replace(after(), requests=1))
+    told = verdict(evidence(after=fallen)).findings
+    assert [(one.code, "instance pid-1 -> pid-2" in one.message) for one in told] == [("server_restarted", True)]

@@ -12,6 +12,7 @@ def test_keys_are_equal_exactly_as_long_as_the_prefixes_are(left: list[int], rig
     hasher = PrefixHasher(page)
     keys_left = hasher.keys(np.array(left, np.uint32))
     keys_right = hasher.keys(np.array(right, np.uint32))
+    assert (len(keys_left), len(keys_right)) == (len(left) // page, len(right) // page)
     for at, (key_left, key_right) in enumerate(zip(keys_left, keys_right, strict=False)):
         end = (at + 1) * page
         assert (key_left == key_right) == (left[:end] == right[:end])

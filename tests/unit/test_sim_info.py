@@ -125,6 +125,7 @@ def test_metrics_have_names_types_and_labels_of_the_real_engine() -> None:
 def test_histogram_bounds_are_those_of_the_real_engine() -> None:
     def bounds(page: str, name: str) -> list[str]:
         found = re.findall(rf'^sglang:{name}_bucket\{{.*?le="([^"]+)"', page, re.MULTILINE)
+        assert found, name
         return list(dict.fromkeys(found))
 
     ours = metrics.render(busy_engine(), pid=1, compression=1.0)

@@ -248,7 +248,7 @@ def test_a_load_that_may_not_end_early_is_never_answered() -> None:
 
 
 def test_an_answer_that_is_cut_by_its_budget_calls_no_tool() -> None:
-    short = COMMON | WEATHER | {"ignore_eos": False, "max_tokens": 6}
+    short = COMMON | USAGE | WEATHER | {"ignore_eos": False, "max_tokens": 6}
     chunks, _ = openai("chat", short, Sim(profile="tp8_eagle3"))
     assert read_whole(chunks)[1:4] == ("", [], "length")
 
@@ -258,7 +258,7 @@ def read_whole(chunks: bytes) -> tuple[str, str, list, str, dict]:
     deltas = [choice["delta"] for choice in choices]
     calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
     texts = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning_content", "content")]
-    return texts[0], texts[1], calls, choices[-1]["finish_reason"], (events(chunks)[-1]["usage"] or {})
+    return texts[0], texts[1], calls, choices[-1]["finish_reason"], events(chunks)[-1]["usage"]
 
 
 def read_whole_body(data: bytes) -> tuple[str, str, list, str, dict]:
