@@ -172,7 +172,8 @@ def connected() -> Iterator[None]:
             ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING", **settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
-            raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}") from error
+            way_out = "RAY_ADDRESS has to name one that runs, RAY_AUTH_TOKEN its token; unset, one is started"
+            raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}; {way_out}") from error
         yield
     finally:
         ray.shutdown()

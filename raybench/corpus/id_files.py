@@ -22,6 +22,8 @@ IDS_COLUMN = "ids"
 WANTED = "whole token ids in one dimension"
 #: Ids checked and converted at a time.
 BLOCK_IDS = 1 << 22
+#: A JSON list is held in memory while it is read, at some ten times its size.
+JSON_BYTES_MAX = 1 << 30
 
 
 def read_id_file(path: Path) -> NDArray[np.uint32]:
@@ -143,6 +145,11 @@ def _column_name(path: Path, schema: pa.Schema) -> str:
 def _read_json(path: Path) -> NDArray[np.generic]:
     """A list, or an object with a list under `ids`. Takes some 60 bytes of memory a token while it reads."""
     try:
+        if (size := path.stat().st_size) > JSON_BYTES_MAX:
+            way_out = "save the ids as .npy of uint32, which is mapped and not read"
+            raise problem(
+                path, "too large to be read as JSON", f"{size} bytes", f"{JSON_BYTES_MAX} bytes", way_out
+            )
         content = orjson.loads(path.read_bytes())
     except OSError as error:
         raise problem(path, "cannot be read", str(error.strerror)) from None

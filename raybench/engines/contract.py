@@ -33,10 +33,10 @@ class Reply:
 
     @property
     def summary(self) -> str:
-        """Status and the start of the body, for the journal and for messages."""
+        """Status and the start of the body on one line, for the journal and for messages."""
         if self.status is None:
             return self.error or "no answer"
-        return f"HTTP {self.status} {self.body[:200].decode('utf-8', 'replace').strip()}".rstrip()
+        return f"HTTP {self.status} {' '.join(self.body[:200].decode('utf-8', 'replace').split())}".rstrip()
 
     def json(self) -> Any:
         """The JSON of a 200; None for any other status and for a body that is no JSON."""

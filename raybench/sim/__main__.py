@@ -42,18 +42,20 @@ def main(arguments: list[str] | None = None) -> int:
         log = sys.stderr
         if options.log_file is not None:
             log = stack.enter_context(options.log_file.open("a", buffering=1))
+        port = sim.port if options.port is None else options.port
         try:
             serve(
                 sim,
                 options.host,
-                sim.port if options.port is None else options.port,
+                port,
                 preload=preload,
                 log=log,
                 parent_pid=options.parent_pid,
                 ready=ready,
             )
         except OSError as error:
-            print(f"raybench sim: cannot listen on {options.host}: {error}", file=sys.stderr)
+            way_out = "name another port, or none for a free one"
+            print(f"raybench sim: cannot listen on {options.host}:{port}: {error}; {way_out}", file=sys.stderr)
             return EXIT_USAGE
     return 0
 

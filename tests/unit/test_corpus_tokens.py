@@ -175,3 +175,13 @@ def test_a_directory_that_was_not_built_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "books"
     folder.mkdir()
     assert "meta.json" in refusal(folder)
+
+
+def test_json_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(300 << 30)  # sparse
+    with pytest.raises(
+        ConfigError, match=r"huge\.json: too large to be read as JSON; got: 322122547200 bytes.*\.npy"
+    ):
+        load_corpus(Corpus(path=path.name), tmp_path)
