@@ -11,7 +11,7 @@ For each number of workers, three loads that differ in what they ask of the desk
 - `long`: answers of 128 tokens, as fast as they come: many megabytes.
 
 CPU is user + system time of the desk's process; Ray's own processes are not in it. What a second, a call and a
-megabyte cost is fitted to all loads at once (least squares; the largest misfit is printed). Every call
+megabyte cost is fitted to all loads at once (the largest misfit is printed). Every call
 counts alike: what it costs is Ray's way to the method, not the method. The last line is one JSON object, from
 which `fleet.py` computes fleets.
 """
@@ -32,6 +32,8 @@ from raybench.cluster.run import connected
 HELD_MS = 8000
 SHORT = Work(256, 4096, 1, 200, 0)
 LONG = Work(256, 8192, 128, 0, 0)
+#: The records of one load are too few to be seen beside what a process takes anyway.
+READINGS = 32
 CALLS = ("lease", "append", "heartbeat")
 
 
@@ -71,19 +73,27 @@ def measure(workers: int) -> tuple[list[Seen], Memory]:
             each = size / work.requests
             seen.append(Seen(workers, name, spent.wall_s, calls, size / 1e6, leases, each, spent.desk_cpu_s))
             print(seen[-1], flush=True)
-        before = fleet.usage()[1]
-        after = fleet.read_back()
-    millions = LONG.requests / 1e6
+        before = fleet.read_back(1)  # what the first reading brings along is no part of a record
+        after = fleet.read_back(READINGS)
+    millions = LONG.requests * READINGS / 1e6
     memory = (after.rss_mb - before.rss_mb) / millions, (after.cpu_s - before.cpu_s) / millions
     return seen, Memory(*memory, spent.worker_rss_mb)
 
 
 def fitted(seen: list[Seen]) -> dict[str, float]:
-    """CPU of the desk = seconds x idle + calls x call + megabytes x MB."""
+    """CPU of the desk = seconds x idle + calls x call + megabytes x MB, by the least squares of relative errors.
+
+    What would come out below zero is too small to be seen in the rest and counts as zero.
+    """
     causes = np.array([[one.wall_s, one.calls, one.mb] for one in seen])
     cpu_s = np.array([one.cpu_s for one in seen])
-    costs, *_ = np.linalg.lstsq(causes, cpu_s, rcond=None)
-    misfit = np.abs(causes @ costs - cpu_s) / cpu_s
+    shares, costs = causes / cpu_s[:, None], np.zeros(3)
+    seen_at_all = np.array([True, True, True])
+    while (costs <= 0)[seen_at_all].any():
+        costs[:] = 0
+        costs[seen_at_all] = np.linalg.lstsq(shares[:, seen_at_all], np.ones(len(seen)), rcond=None)[0]
+        seen_at_all &= costs > 0
+    misfit = np.abs(shares @ costs - 1)
     return {
         "idle_cpu_ms_per_s": costs[0] * 1e3,
         "call_cpu_us": costs[1] * 1e6,

@@ -160,7 +160,8 @@ def full_core_at(load: Load, measured: Measured) -> float:
 
 
 def last_json(path: Path) -> dict[str, float]:
-    return dict(json.loads(path.read_text().splitlines()[-1]))
+    """`time make bench` prints lines of its own behind the object."""
+    return dict(json.loads(next(line for line in reversed(path.read_text().splitlines()) if line.startswith("{"))))
 
 
 def main() -> None:

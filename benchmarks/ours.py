@@ -106,11 +106,14 @@ class Desk:
     async def usage(self) -> Usage:
         return Usage.now(self._calls)
 
-    async def read_back(self, attempt: int) -> Usage:
-        """What judging a point needs: all records in memory, and a latency of each."""
-        rows, _, _ = load_requests(self._run, POINT, attempt, read_history([]))
-        for values in (metrics.ttft_ms(rows), metrics.e2e_ms(rows)):
-            nearest_rank(metrics.sample(values), 99)
+    async def read_back(self, attempt: int, times: int) -> Usage:
+        """What judging a point needs: all records in memory, and a latency of each; kept, `times` over."""
+        kept = []
+        for _ in range(times):
+            rows, _, _ = load_requests(self._run, POINT, attempt, read_history([]))
+            for values in (metrics.ttft_ms(rows), metrics.e2e_ms(rows)):
+                nearest_rank(metrics.sample(values), 99)
+            kept.append(rows)
         return Usage.now(self._calls)
 
     async def _sync_for_ever(self) -> None:
@@ -157,9 +160,9 @@ class Fleet:
         ray.get(self.desk.close.remote())
         return Spent.between(before, after, wall_s)
 
-    def read_back(self) -> Usage:
-        """What the desk has used after reading the last load as a coordinator does to judge it."""
-        return ray.get(self.desk.read_back.remote(self._attempt))
+    def read_back(self, times: int) -> Usage:
+        """What the desk has used after reading the last load so often, as a coordinator does to judge it."""
+        return ray.get(self.desk.read_back.remote(self._attempt, times))
 
     def rows(self) -> Any:
         """The records of the last load, as they stand on disk."""

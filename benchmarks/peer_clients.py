@@ -49,7 +49,8 @@ class Reported:
 class Peer:
     """environment: a name of `peer_setup.ENVIRONMENTS`; None is the one that runs this.
 
-    environ: variables that are set for it.
+    environ: variables that are set for it. cpu_is_charged: whether the kernel charges all CPU of its processes to
+    who started it. Ray's raylet has its workers reaped by the kernel, and theirs is then charged to nobody.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Peer:
     command: Callable[[Asked], list[str]]
     read: Callable[[Path], Reported]
     environ: tuple[tuple[str, str], ...] = ()
+    cpu_is_charged: bool = True
 
 
 def sglang(module: str) -> Callable[[Asked], list[str]]:

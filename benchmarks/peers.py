@@ -6,9 +6,9 @@ Each peer gets a virtual environment of its own under `.venv-peers` (about 8 GB 
 kept; one that cannot be installed or fails is named below the table. Order within a round: bare C, the common
 loop, raybench, the peers; a fresh mock server each. CPU is user + system time: of a peer, of its whole tree of
 processes, less that of the same command with one request of one token (its start-up); of raybench, of its workers
-and of the desk that leases and keeps records. Ray is started before and not counted there, so `raybench submit`,
-the whole command, is a row of its own and counted like a peer. TTFT error: the percentile that the tool reports
-less the server's. The last line is one JSON object.
+and of the desk that leases and keeps records. `raybench submit`, the whole command with its Ray, is a row of its
+own for its stamps, without CPU. TTFT error: the percentile that the tool reports less the server's. The last line
+is one JSON object.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 class Row:
     """One run of one client. reached: most streams that the server saw at once."""
 
-    cpu_s_per_million: float
+    cpu_s_per_million: float | None
     ttft_error_ms_p50: float | None
     ttft_error_ms_p99: float | None
     reached: int
@@ -64,14 +64,14 @@ class Failed(Exception):
     """A peer did not do the work; the text says what is known."""
 
 
-def judge(work: Work, cpu_s: float, told: Reported, true: dict[str, Any]) -> Row:
+def judge(work: Work, cpu_s: float | None, told: Reported, true: dict[str, Any]) -> Row:
     """Against the server's truth; CPU by the tokens that the server really sent."""
 
     def error_ms(mine: float | None, name: str) -> float | None:
         return None if mine is None else mine - true["ttft"][name]
 
     return Row(
-        cpu_s / true["tokens"] * 1e6,
+        None if cpu_s is None else cpu_s / true["tokens"] * 1e6,
         error_ms(told.ttft_ms_p50, "p50_ms"),
         error_ms(told.ttft_ms_p99, "p99_ms"),
         true["max_running"],
@@ -116,6 +116,9 @@ class Runner:
         environment = Path(sys.prefix)
         if peer.environment is not None:
             environment = prepare(peer.environment, self._environments)
+        if not peer.cpu_is_charged:
+            _, told, true = self._once(peer, work, environment)
+            return judge(work, None, told, true)
         if peer.name not in self._startup_s:
             small, silent = replace(work, streams=1, requests=1, tokens=1), replace(peer, read=no_report)
             self._startup_s[peer.name] = min(self._once(silent, small, environment)[0] for _ in range(2))
@@ -172,15 +175,25 @@ def medians(rows: list[Row], floor: list[Row], own: list[Row]) -> dict[str, floa
     told: dict[str, float | None] = {}
     for name, base in (("bare", floor), ("raybench", own)):
         pairs = zip(rows, base, strict=True)
-        told[f"cpu_x_{name}"] = middle([mine.cpu_s_per_million / one.cpu_s_per_million for mine, one in pairs])
+        told[f"cpu_x_{name}"] = middle(
+            [ratio(mine.cpu_s_per_million, one.cpu_s_per_million) for mine, one in pairs]
+        )
     for name in ("cpu_s_per_million", "ttft_error_ms_p50", "ttft_error_ms_p99", "reached", "completed"):
         told[name] = middle([getattr(row, name) for row in rows])
     return told
 
 
+def ratio(mine: float | None, other: float | None) -> float | None:
+    return None if mine is None or other is None else mine / other
+
+
 def middle(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return round(statistics.median(known), 2) if known else None
+
+
+def written(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def table(work: Work, results: dict[str, dict[str, float | None] | str]) -> str:
@@ -192,12 +205,10 @@ def table(work: Work, results: dict[str, dict[str, float | None] | str]) -> str:
     ]
     good = {name: told for name, told in results.items() if not isinstance(told, str)}
     for name, told in sorted(good.items(), key=lambda item: item[1]["cpu_x_bare"] or 0):
-        both = (told["ttft_error_ms_p50"], told["ttft_error_ms_p99"])
-        errors = " / ".join("-" if ms is None else f"{ms:+,.0f}" for ms in both)
-        lines.append(
-            f"| {name} | {told['cpu_x_bare']:.1f} | {told['cpu_x_raybench']:.1f} | {told['cpu_s_per_million']:.1f}"
-            f" | {errors} | {told['reached']:,.0f} | {told['completed']:,.0f} |"
-        )
+        costs = [written(told[key], ".1f") for key in ("cpu_x_bare", "cpu_x_raybench", "cpu_s_per_million")]
+        errors = " / ".join(written(told[f"ttft_error_ms_{p}"], "+,.0f") for p in ("p50", "p99"))
+        streams = [written(told[key], ",.0f") for key in ("reached", "completed")]
+        lines.append("| " + " | ".join([name, *costs, errors, *streams]) + " |")
     bad = [f"- {name}: {why}" for name, why in results.items() if isinstance(why, str)]
     return "\n".join([*lines, *([""] if bad else []), *bad])
 

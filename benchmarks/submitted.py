@@ -47,4 +47,6 @@ def read_submitted(folder: Path) -> Reported:
     return Reported(point["requests_ok"], point["ttft_ms_p50"], point["ttft_ms_p99"])
 
 
-SUBMIT = Peer("raybench submit", None, submit, read_submitted, (("PYTHONPATH", str(HERE.parent)),))
+SUBMIT = Peer(
+    "raybench submit", None, submit, read_submitted, (("PYTHONPATH", str(HERE.parent)),), cpu_is_charged=False
+)

@@ -28,6 +28,7 @@ from raybench.analysis.parts import (
     request_columns,
     requests_of,
     server_samples,
+    worker_columns,
     worker_health_of,
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
@@ -46,7 +47,6 @@ from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import TORN_LINE, read_journal
 from raybench.records.rundir import RunDirectory, read_json, replacing, write_json
-from raybench.records.schema import WORKER
 from raybench.records.stream import unify
 from raybench.scenario.search import Search, request_limits
 
@@ -112,7 +112,7 @@ def merge(run: RunDirectory) -> list[str]:
                         goodputs[point_id] = goodput(requests.table, request_limits(search))
     _write_table(run.gpu_parquet, gpu_table)
     _write_table(run.server_parquet, name_points(server.table, history))
-    _write_table(run.worker_parquet, unify([each.table for each in health], WORKER))
+    _write_table(run.worker_parquet, unify([each.table for each in health], worker_columns()))
     if searches:
         write_json(run.searches_json, _search_entries(run.read_manifest(), searches, lines, rows, goodputs))
     if artifacts:

@@ -66,6 +66,11 @@ def request_columns(run: RunDirectory) -> pa.Schema:
     return unify([part.table.slice(0, 0) for part in parts], _known(REQUESTS, _REQUEST_STAMPS)).schema
 
 
+def worker_columns() -> pa.Schema:
+    """The columns of `worker_health_of`, also of a run that ended before anything was sent."""
+    return _known(WORKER, _SAMPLE_STAMPS)
+
+
 def worker_health_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
     """The workers' own health during one attempt, with `aligned_unix_ns`."""
     parts = _attempt_parts(run, point_id, attempt, health=True)

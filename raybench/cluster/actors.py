@@ -47,6 +47,10 @@ from raybench.scenario.schema import Arm, Service
 
 #: Of a file that was written on a target host without the run directory, so much comes home: its end.
 FILE_BYTES_MAX = 64 * 1024 * 1024
+#: How often the target host hears from the coordinator, and at how many looks in a row without a sign it gives up.
+SIGN_S = 1.0
+FORGOTTEN_LOOKS = 60
+EXIT_FORGOTTEN = 1
 
 
 class RemoteDesk:
@@ -114,9 +118,29 @@ class TargetHostActor:
         self._keeping: Keeping | None = None
         self._links: LinkWatch | None = None
         self._log: LogWatch | None = None
+        self._signs = 0
+        self._watch: asyncio.Task[None] | None = None
 
     async def hello(self) -> dict[str, object]:
+        self._watch = asyncio.ensure_future(self._end_when_forgotten())
         return _own_process()
+
+    async def sign_of_life(self) -> None:
+        """The coordinator is there; it says so every `SIGN_S`."""
+        self._signs += 1
+
+    async def _end_when_forgotten(self) -> None:
+        """End this process once the coordinator is not heard of any more: what was launched ends with it, and the
+        service comes back. Behind a cut link Ray would leave it here for many minutes.
+
+        Looks are counted, not seconds: a host that slept reads the signs that have come before it looks again.
+        """
+        heard = looks = 0
+        while looks < FORGOTTEN_LOOKS:
+            await asyncio.sleep(SIGN_S)
+            looks = looks + 1 if self._signs == heard else 0
+            heard = self._signs
+        os._exit(EXIT_FORGOTTEN)
 
     async def clock_reading(self) -> ClockSample:
         return self._clock.reading()

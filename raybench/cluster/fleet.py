@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError
 
-from raybench.cluster.actors import LoadWorkerActor, TargetHostActor
+from raybench.cluster.actors import SIGN_S, LoadWorkerActor, TargetHostActor
 from raybench.cluster.calls import live_nodes, measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout, Node
@@ -250,7 +250,15 @@ class RayTargetHost:
         hello: dict[str, object] = await within(
             self._actor.hello.remote(), timeout_s, f"the monitor on the target host {self._node.title}"
         )
+        self._signs = asyncio.ensure_future(self._give_signs())
         return hello
+
+    async def _give_signs(self) -> None:
+        """For as long as both live; that it has died is found out by whoever needs it."""
+        with suppress(RayActorError):
+            while True:
+                await self._actor.sign_of_life.remote()
+                await asyncio.sleep(SIGN_S)
 
     async def take_inventory(self, arm_name: str, arm: Arm) -> None:
         taken = await told(self._actor.take_inventory.remote(arm, str(self._base)), f"the inventory of {arm_name}")

@@ -7,7 +7,8 @@ Run as a script between raybench and the process it launches, on the same host:
 Its standard input is a pipe whose other end only raybench holds. The pipe's end, by `stop()` or by the
 kernel after a SIGKILL of raybench, is the one order to stop: STOP_COMMAND (unless it is empty) for up to
 GRACE_S seconds, SIGNAL to the process's group, up to GRACE_S seconds for everything to end, then SIGKILL to
-whatever is left. As a subreaper the guard inherits descendants that left the group (daemons), so these end
+whatever is left. A process that has ended by itself is the same order: it may have been the client of a
+container that goes on. As a subreaper the guard inherits descendants that left the group (daemons), so these end
 too. If the guard itself is killed, the kernel kills the process (PR_SET_PDEATHSIG, which is reliable here
 because the guard has a single thread). Other files that the guard was started with stay open until it ends,
 and only in it: whoever waits for their end waits for the end of the process (`deploy/keeper.py`).
@@ -71,7 +72,7 @@ class Guard:
 
     def end(self, grace_s: float, number: int, stop_command: str) -> None:
         """Return when no descendant is left, or when even SIGKILL did not help within its limit."""
-        if stop_command and self._reap():
+        if stop_command:
             pid = _spawn(["/bin/sh", "-c", stop_command])
             self._wait_for(grace_s, lambda: self._reap() and pid not in self._ended)
         with contextlib.suppress(ProcessLookupError):

@@ -5,7 +5,8 @@
 A process of its own on the target's host, a daemon that no end of raybench reaches. It looks at the service,
 takes it down, waits, brings it back and verifies it; `deploy/keeping.py` starts it and reads what it reports.
 Its standard input is a pipe whose other ends raybench holds, and the guards of what raybench launches: its end
-says that the GPUs are free again, and is the only order to bring the service back.
+says that the processes on the GPUs have ended, and is the only order to bring the service back; what memory
+they held is waited for as well.
 
 Before the service is touched a note of what it was is written to the state folder, and removed once the
 service is verified. A keeper that finds a note brings back what the note says before anything else. A lock
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from raybench.deploy.commands import Ran
+from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
 from raybench.deploy.keeper_report import Phase
 from raybench.deploy.service import InUse, Seen
 from raybench.engines.redact import redact_text
@@ -39,15 +41,23 @@ from raybench.scenario.schema import Service
 
 _BUSY = "another run has taken this service down, or is bringing it back"
 _LOCK_POLL_S = 0.1
+#: How long what was launched may take to give its GPU memory back once its processes have ended.
+GPU_RELEASE_LIMIT_S = 60.0
 
 
 class Keeper:
-    """One service and what is told of it. report: a file that others read, written anew with each phase."""
+    """One service and what is told of it. report: a file that others read, written anew with each phase.
 
-    def __init__(self, service: Service, base: Path, report: Path) -> None:
+    free: reads the memory that the GPUs have free.
+    """
+
+    def __init__(
+        self, service: Service, base: Path, report: Path, free: Callable[[], FreeMemory] = free_memory
+    ) -> None:
         self._service = service
         self._base = base
         self._report = report
+        self._free = free
         self._told: dict[str, Any] = {"service": service.deployment.url, "problems": [], "steps": []}
 
     def keep(self, gone: Callable[[], bool], wait: Callable[[], None]) -> bool:
@@ -71,10 +81,18 @@ class Keeper:
             self._tell("taking_down", before=dict(before.facts))
             if self._ran("take_down", InUse(self._service, self._base).take_down()):
                 self._tell("down")
+                free = self._free()
                 wait()
+                self._wait_for_memory(free)
             else:
                 self._told["problems"] = ["taking the service down failed; it is brought back"]
             return self._bring_back(self._service, self._base, before, note)
+
+    def _wait_for_memory(self, before: FreeMemory) -> None:
+        """Of a container whose client was killed, say; the verification decides what becomes of the rest."""
+        _, held = wait_released(before, GPU_RELEASE_LIMIT_S, self._free)
+        if held:
+            self._told["problems"] = [f"GPU memory was still held when it was brought back: {', '.join(held)}"]
 
     def restore(self) -> bool:
         """Only bring back what a note says is down; without a note, only look."""

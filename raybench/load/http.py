@@ -31,7 +31,7 @@ def auth_headers(headers: Mapping[str, str], api_key_env: str | None) -> dict[st
                 "environment",
                 ConfigProblem(
                     f"the variable {api_key_env} is not set on this node",
-                    way_out="export it before `ray start`, or pass it in the cluster file's runtime_env.env_vars",
+                    way_out="export it on this node before `ray start`",
                 ),
             )
         if not (key.isascii() and key.isprintable()):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from raybench.analysis.agreement import Agreement, Bounds, CountLine, Judgement, LatencyLine, PairedLine
+from raybench.analysis.agreement import (
+    Agreement,
+    Bounds,
+    CountLine,
+    Judgement,
+    LatencyLine,
+    PairedLine,
+    Wait,
+)
 from raybench.report import numbers
 from raybench.report.document import Block, Heading, Paragraph, Row, Table, Told, Tone, bullets
 from raybench.report.text import Text
@@ -48,38 +56,54 @@ def _verdict(agreements: Sequence[Agreement], text: Text) -> Paragraph:
 
 def _remarks(agreements: Sequence[Agreement], text: Text) -> list[str]:
     """What was explained or flagged, one line each."""
-    words = text.agreement
     return [
-        f"{one.point_id}, {words.names[line.name]}: {words.judgements[line.judgement]}: {line.why}"
+        f"{one.point_id}, {_name(line, text)}: {text.agreement.judgements[line.judgement]}: {line.why}"
         for one in agreements
         for line in one.lines
         if line.why
     ]
 
 
+def _name(line: CountLine | LatencyLine | PairedLine, text: Text) -> str:
+    name = text.agreement.names[line.name]
+    return text.agreement.paired.format(name=name) if isinstance(line, PairedLine) else name
+
+
 def _rows(one: Agreement, text: Text, before: tuple[str, ...] = ()) -> list[Row]:
-    """One a comparison: what the engine says, what the records say, client minus engine. before: leading cells."""
-    return [
+    """One a comparison: what the engine says, what the records say, client minus engine. before: leading cells.
+
+    Behind them what one side alone sees; nothing where there is no comparison.
+    """
+    rows = [
         Row((*before, *told, text.agreement.judgements[line.judgement]), tone=_TONES[line.judgement])
         for line in one.lines
         for told in _cells(line, text)
     ]
+    if rows:
+        rows += [Row((*before, *told)) for wait in one.waits for told in _wait(wait, text)]
+    return rows
+
+
+def _wait(wait: Wait, text: Text) -> Iterator[tuple[str, ...]]:
+    for percent, value in ((50, wait.p50_ms), (99, wait.p99_ms)):
+        told = numbers.fixed(value, 2)
+        sides = {"head": (numbers.UNKNOWN, told), "queue": (told, numbers.UNKNOWN)}[wait.name]
+        yield f"{text.agreement.names[wait.name]} P{percent}", *sides, numbers.UNKNOWN, numbers.UNKNOWN
 
 
 def _cells(line: CountLine | LatencyLine | PairedLine, text: Text) -> Iterator[tuple[str, ...]]:
-    words = text.agreement
-    name = words.names[line.name]
+    name = _name(line, text)
     match line:
         case CountLine():
             difference = numbers.signed(line.client - line.engine, 0)
             yield name, numbers.count(line.engine), numbers.count(line.client), difference
         case LatencyLine():
             means = (numbers.fixed(value, 2) for value in (line.engine_mean_ms, line.client_mean_ms))
-            yield words.mean.format(name=name), *means, numbers.signed(line.difference_ms, 2)
+            yield text.agreement.mean.format(name=name), *means, numbers.signed(line.difference_ms, 2)
             yield from _percentiles(name, line)
         case PairedLine():
             told = " / ".join(numbers.signed(value, 2) for value in (line.p50_ms, line.p99_ms))
-            yield words.paired.format(name=name), numbers.UNKNOWN, numbers.UNKNOWN, told
+            yield name, numbers.UNKNOWN, numbers.UNKNOWN, told
 
 
 def _percentiles(name: str, line: LatencyLine) -> Iterator[tuple[str, ...]]:

@@ -47,7 +47,9 @@ ENGLISH_AGREEMENT = AgreementText(
     heading="The engine's own books",
     note="Counters and histograms of the engine over the load beside the records, latencies in ms. By request:"
     " client minus what the engine told with the same answer, P50 / P99. Between the two clocks lie the engine's"
-    " HTTP server (it starts its clock once it has read the request), the network, and the client's reading.",
+    " HTTP server (it starts its clock once it has read the request), the network, and the client's reading. What"
+    " one side alone sees stands at the end: from the sending to the head of the answer, with which SGLang's clock"
+    " begins, and the engine's own queue.",
     verdict="{total} comparisons: {equal} equal, {agrees} agree, {explained} explained, {flagged} flagged.",
     nothing="The engine says nothing of itself that could be compared with the records.",
     columns=("Point", "What", "Engine", "Records", "Difference", "Judged"),
@@ -60,6 +62,8 @@ ENGLISH_AGREEMENT = AgreementText(
         "e2e": "E2E",
         "tpot": "TPOT",
         "itl": "gap between tokens",
+        "head": "head of the answer",
+        "queue": "engine's queue",
     },
     mean="{name} mean",
     paired="{name} by request",

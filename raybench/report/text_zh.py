@@ -44,7 +44,8 @@ CHINESE_AGREEMENT = AgreementText(
     heading="与引擎自身统计对账",
     note="加压期间引擎自身的计数器与直方图，与逐请求记录并列；延迟单位为 ms。"
     "逐请求：客户端减去引擎随同一回答给出的值，P50 / P99。"
-    "两个时钟之间隔着引擎的 HTTP 服务（读完请求后才开始计时）、网络与客户端的读取。",
+    "两个时钟之间隔着引擎的 HTTP 服务（读完请求后才开始计时）、网络与客户端的读取。"
+    "末尾是只有一方能看到的时间：从发出请求到收到响应头（SGLang 此时才开始计时），以及引擎自身的排队。",
     verdict="共 {total} 项比对：{equal} 项相等，{agrees} 项相符，{explained} 项可解释，{flagged} 项不符。",
     nothing="引擎没有给出可与记录比对的自身统计。",
     columns=("测量点", "项目", "引擎", "记录", "差值", "判定"),
@@ -57,6 +58,8 @@ CHINESE_AGREEMENT = AgreementText(
         "e2e": "E2E",
         "tpot": "TPOT",
         "itl": "token 间隔",
+        "head": "响应头",
+        "queue": "引擎排队",
     },
     mean="{name} 均值",
     paired="{name}（逐请求）",

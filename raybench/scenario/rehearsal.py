@@ -39,7 +39,7 @@ def rehearse(
     arms = {name: _simulated(scenario, name, time_compression, exists) for name in scenario.arms}
     quick = scenario.guards.model_copy(update={"idle_stable_s": min(scenario.guards.idle_stable_s, IDLE_STABLE_S)})
     gpu = scenario.monitors.gpu.model_dump() | {"source": "none" if _blind(scenario) else "auto"}
-    # What keeps a prompt cold on the real server does not on a simulated one, whose random answers pass no gate.
+    # What keeps a prompt cold on the real server does not on a simulated one, which understands few questions.
     workloads = [_flushed(workload) for workload in scenario.workloads]
     if workloads != scenario.workloads:
         quick = quick.model_copy(update={"flush": True})

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import numpy as np
@@ -17,7 +17,7 @@ from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_g
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
-from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object
+from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object, validation_reply
 from raybench.sim.request import UNAVAILABLE, Finish, Request
 from raybench.sim.spoil import COMMENT, Piece, Stream
 
@@ -30,10 +30,11 @@ Render = Callable[[int], bytes]
 
 
 class Answers:
-    """`incremental`: events of /generate hold only what is new."""
+    """`incremental`: events of /generate hold only what is new. `log` takes lines of the HTTP side."""
 
-    def __init__(self, driver: Driver, *, incremental: bool) -> None:
+    def __init__(self, driver: Driver, log: Callable[[str], None], *, incremental: bool) -> None:
         self._driver = driver
+        self._log = log
         self._faults = driver.engine.faults
         self._profile = driver.engine.profile
         self._incremental = incremental
@@ -56,7 +57,7 @@ class Answers:
         try:
             request = self._accept(read_generate(data, self._profile)).request
         except Refused as refused:
-            return self._refuse_generate(refused, data)
+            return await self._refuse_generate(http, refused, data)
         fate = self._faults.fate()
         if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
             return spoiled
@@ -71,7 +72,7 @@ class Answers:
         def render(begin: int) -> bytes:
             return self._wire.event(request, begin if self._incremental else 0, first=begin == 0)
 
-        return await self._stream(http, request, render, fate)
+        return await self._stream(http, request, render, fate, at_once=True)
 
     async def completions(self, http: web.Request) -> web.StreamResponse:
         return await self._openai(http, "completion")
@@ -96,15 +97,16 @@ class Answers:
         try:
             ask = self._accept(read(await http.read(), self._profile))
         except Refused as refused:
-            label = "BadRequestError" if refused.shape == "value" else "Bad Request"
-            return object_reply(refused.message, label)
+            if refused.shape == "validation":
+                return validation_reply(refused.message)
+            return object_reply(refused.message, "BadRequestError")
         request = ask.request
         fate = self._faults.fate()
         if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
             return spoiled
         wire = OpenAIWire(kind, ask, self._driver.engine.ring, self._faults, int(time.time()))
         if request.stream:
-            return await self._stream(http, request, wire.chunks, fate)
+            return await self._stream(http, request, wire.chunks, fate, at_once=False)
         await self._whole(request)
         if (refusal := _refusal(request)) is not None:
             return json_reply(refusal_object(refusal), refusal.status or 400)
@@ -115,11 +117,15 @@ class Answers:
             raise Refused(f"Duplicate request ID detected: {ask.request.rid}")
         return ask
 
-    def _refuse_generate(self, refused: Refused, data: bytes) -> web.Response:
+    async def _refuse_generate(self, http: web.Request, refused: Refused, data: bytes) -> web.StreamResponse:
         if refused.shape == "validation":
-            return object_reply(f"1 validation error:\n  {refused.message}", "Bad Request")
+            return validation_reply(refused.message)
+        self._log(f"[http_server] Error: {refused.message}")
         if wants_stream(data):
-            return web.Response(body=error_event(refused.message) + DONE, headers=EVENT_STREAM)
+            response = web.StreamResponse(headers=EVENT_STREAM)
+            await response.prepare(http)
+            await _send(http, response, Piece(error_event(refused.message) + DONE, "end"))
+            return response
         return message_reply(refused.message)
 
     async def _whole(self, request: Request) -> None:
@@ -133,14 +139,19 @@ class Answers:
             self._driver.leave(request)
 
     async def _stream(
-        self, http: web.Request, request: Request, render: Render, fate: AnswerFault | None
+        self, http: web.Request, request: Request, render: Render, fate: AnswerFault | None, *, at_once: bool
     ) -> web.StreamResponse:
-        """One event for all that came since the last one: a slow reader gets fewer, larger events."""
+        """One event for all that came since the last one: a slow reader gets fewer, larger events.
+
+        at_once: the head of the answer does not wait for the first event.
+        """
         response = web.StreamResponse(headers=EVENT_STREAM)
         news = self._driver.submit(request)
         stream = Stream(fate, request.rid, len(request.prompt))
         shown = 0
         try:
+            if not at_once:
+                await news.wait()
             await response.prepare(http)
             if self._faults.comments:
                 await response.write(COMMENT)
@@ -160,14 +171,24 @@ class Answers:
 
 
 async def _send(http: web.Request, response: web.StreamResponse, piece: Piece) -> bool:
-    """Send a piece and do what comes after it; True when more is to come."""
-    if piece.data:
-        await response.write(piece.data)
+    """Send a piece, each event in its own HTTP chunk, and do what comes after it; True when more is to come."""
+    for part in [piece.data] if piece.held else _events(piece.data):
+        await response.write(part)
     if piece.then == "silence":
         await asyncio.Event().wait()
     if piece.then == "break":
         _break(http)
     return piece.then == "more"
+
+
+def _events(data: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n\n", start) + 2
+        if end == 1:
+            end = len(data)
+        yield data[start:end]
+        start = end
 
 
 def _spoiled_at_once(http: web.Request, request: Request, fate: AnswerFault | None) -> web.Response | None:
@@ -178,7 +199,7 @@ def _spoiled_at_once(http: web.Request, request: Request, fate: AnswerFault | No
         _break(http)
         return web.Response()
     if fate == "stopped":
-        request.stops_at = max(request.max_new_tokens // 2, 1)
+        request.stops_at = max(request.output_max // 2, 1)
     return None
 
 

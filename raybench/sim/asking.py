@@ -6,7 +6,7 @@ Pure. SGLang has a shape of error for each place where a body is looked at; `Ref
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from raybench.sim.profiles import Profile
+from raybench.sim.questions import Said, understood
 from raybench.sim.request import Request
 from raybench.sim.tokens import tokenize
 
@@ -35,13 +36,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Ask:
-    """One request as the routes need it. usage / continuous_usage: what a stream of OpenAI's ends with."""
+    """One request as the routes need it. usage / continuous_usage: what a stream of OpenAI's ends with.
+
+    said: the answer to a question that is understood; None: random words to the end of the budget.
+    """
 
     request: Request
     model: str
     usage: bool = False
     continuous_usage: bool = False
     cache_details: bool = False
+    said: Said | None = None
 
 
 def read_generate(data: bytes, profile: Profile) -> Ask:
@@ -85,12 +90,23 @@ def read_chat(data: bytes, profile: Profile) -> Ask:
     limit = body.get("max_completion_tokens", body.get("max_tokens"))
     if limit is None:
         limit = max(profile.request_tokens_max - len(ids) - 1, 1)
-    return _openai(body, ids, limit, profile)
+    ask = _openai(body, ids, limit, profile)
+    said = None if ask.request.ignore_eos else _understood(body, profile)
+    ask.request.stops_at = None if said is None else said.tokens
+    return replace(ask, said=said)
 
 
 def wants_stream(data: bytes) -> bool:
     """Whether a body that was refused asked for a stream."""
     return _read_object(data).get("stream") is True
+
+
+def _understood(body: dict[str, object], profile: Profile) -> Said | None:
+    thinks, tool_parser = profile.reasoning_parser is not None, profile.tool_call_parser is not None
+    try:
+        return understood(body, thinks=thinks, tool_parser=tool_parser)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise Refused("tools or response_format cannot be read", "validation") from None
 
 
 def _openai(body: dict[str, object], ids: NDArray[np.uint32], limit: object, profile: Profile) -> Ask:
@@ -152,9 +168,12 @@ def _ids(value: object, name: str) -> NDArray[np.uint32]:
     if not isinstance(value, list):
         raise Refused(f"{name}: must be list or null; got {type(value).__name__}", "validation")
     try:
-        return np.array(value, dtype=np.uint32) if value else np.empty(0, np.uint32)
+        ids = np.array(value, dtype=np.uint32) if value else np.empty(0, np.uint32)
     except (ValueError, TypeError, OverflowError) as error:
         raise Refused(f"{name}: {error}", "validation") from None
+    if ids.ndim != 1:
+        raise Refused(f"{name}: a batch, which this simulated engine does not take", "validation")
+    return ids
 
 
 def _read_object(data: bytes) -> dict[str, object]:

@@ -7,6 +7,7 @@ import asyncio
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 
 import orjson
 from aiohttp import web
@@ -14,7 +15,7 @@ from aiohttp import web
 from raybench.sim import info, metrics
 from raybench.sim.driver import Driver
 from raybench.sim.nvml import read_devices
-from raybench.sim.replies import json_reply
+from raybench.sim.replies import json_reply, text_reply
 
 FLUSH_POLL_S = 0.005
 
@@ -28,7 +29,10 @@ FLUSH_IN_PROGRESS = "Another flush_cache is already in progress."
 
 
 class Control:
-    def __init__(self, driver: Driver, identity: info.Identity) -> None:
+    """`log` takes lines of the HTTP side."""
+
+    def __init__(self, driver: Driver, identity: info.Identity, log: Callable[[str], None]) -> None:
+        self._log = log
         self._driver = driver
         self._engine = driver.engine
         self._clock = driver.clock
@@ -46,8 +50,8 @@ class Control:
             web.get("/ready", self.alive),
             web.get("/v1/models", self.models),
             *self._named_by_version(),
-            web.get("/get_server_info", self.server_info),
-            web.get("/get_model_info", self.model_info),
+            web.get("/get_server_info", self.get_server_info),
+            web.get("/get_model_info", self.get_model_info),
             web.get("/metrics", self.metrics),
             web.get("/sim/gpus", self.gpus),
             web.get("/sim/state", self.state),
@@ -77,9 +81,9 @@ class Control:
         if self._faults.old_names:
             timeout_s = 0.0  # the parameter came later
         if not (math.isfinite(timeout_s) and timeout_s >= 0):
-            return web.Response(text="timeout must be a number of seconds, 0 or more", status=400)
+            return text_reply("timeout must be a number of seconds, 0 or more", 400)
         if self._flush_waits:
-            return web.Response(text=FLUSH_IN_PROGRESS, status=400)
+            return text_reply(FLUSH_IN_PROGRESS, 400)
         self._flush_waits = True
         try:
             deadline_s = time.monotonic() + timeout_s
@@ -87,12 +91,13 @@ class Control:
                 if timeout_s == 0:
                     break
                 if time.monotonic() >= deadline_s:
-                    return web.Response(text=FLUSH_TIMED_OUT, status=400)
+                    self._engine.tally.flush_timed_out()
+                    return text_reply(FLUSH_TIMED_OUT, 400)
                 await asyncio.sleep(FLUSH_POLL_S)
             done = self._engine.flush(self._clock.now())
         finally:
             self._flush_waits = False
-        return web.Response(text=FLUSHED if done else FLUSH_FAILED, status=200 if done else 400)
+        return text_reply(FLUSHED) if done else text_reply(FLUSH_FAILED, 400)
 
     async def abort_request(self, http: web.Request) -> web.Response:
         """Always 200. The id must be a known one; then every id that begins with it is meant."""
@@ -112,8 +117,8 @@ class Control:
     async def clear_storage(self, _: web.Request) -> web.Response:
         """200 whenever there is a hierarchical cache, whatever became of the backend's own clear."""
         if not self._engine.pool.host.capacity:
-            return web.Response(text="Hierarchical cache is not enabled.\n", status=400)
-        return web.Response(text="Hierarchical cache storage backend cleared.\n")
+            return text_reply("Hierarchical cache is not enabled.\n", 400)
+        return text_reply("Hierarchical cache storage backend cleared.\n")
 
     async def alive(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self._faults.never_alive else 200)
@@ -138,13 +143,30 @@ class Control:
     async def model_info(self, _: web.Request) -> web.Response:
         return json_reply(info.model_info(self._engine))
 
+    async def get_server_info(self, http: web.Request) -> web.Response:
+        self._deprecated("/get_server_info", "/server_info")
+        return await self.server_info(http)
+
+    async def get_model_info(self, http: web.Request) -> web.Response:
+        self._deprecated("/get_model_info", "/model_info")
+        return await self.model_info(http)
+
+    def _deprecated(self, path: str, successor: str) -> None:
+        if not self._faults.old_names:
+            self._log(
+                f"Endpoint '{path}' is deprecated and will be removed in a future version. "
+                f"Please use '{successor}' instead."
+            )
+
     async def metrics(self, _: web.Request) -> web.Response:
         if self._faults.metrics_gone:
             raise web.HTTPNotFound
         page = metrics.render(self._engine, pid=self._identity.pid, compression=self._clock.compression)
         if self._faults.metrics_frozen:
             page = self._first_page = self._first_page or page
-        return web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        response = web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        response.enable_chunked_encoding()
+        return response
 
     async def gpus(self, _: web.Request) -> web.Response:
         return json_reply(read_devices(self._engine))

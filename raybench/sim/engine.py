@@ -7,7 +7,8 @@ simulator's process (`sim/server.py`); unit tests step it by hand.
 What follows SGLang 0.5.23: first come first served admission against the KV pool (the whole output is
 reserved with `ignore_eos`, else a decaying share of it), chunked prefill, the radix cache by page with
 locks and LRU eviction, a write-through host tier, retraction of the shortest answer under pool pressure,
-silent clipping of the output length, a flush only when idle. The model never ends an answer by itself.
+silent clipping of the output length, a flush only when idle. The model ends an answer by itself only where it
+understood the question (`sim/questions.py`) and may end it.
 """
 
 from __future__ import annotations
@@ -277,6 +278,7 @@ class Engine:
             self.running.append(request)
             if request.first_token_at is None:
                 request.first_token_at = request.ready_at
+                self.tally.first_token(request)
             self._emit(request, 1, touched)
 
     def _end_decode(self, batch: tuple[Request, ...], touched: dict[Request, None]) -> None:
@@ -295,9 +297,12 @@ class Engine:
             self._emit(request, count, touched)
         self._share.decoded()
         drafts = 0 if self._acceptance is None else self._acceptance.drafts
-        self.tally.decode(self.gauges, tokens, verified, drafts * verified, self.now)
+        graph = len(batch) <= self.profile.graph_batch_max
+        self.tally.decode(self.gauges, tokens, verified, drafts * verified, self.now, graph=graph)
 
     def _emit(self, request: Request, count: int, touched: dict[Request, None]) -> None:
+        if request.last_token_at is not None:
+            self.tally.next_tokens(request, count, self.now)
         request.output += count
         request.last_token_at = self.now
         touched[request] = None

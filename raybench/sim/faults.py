@@ -41,6 +41,12 @@ class Faults:
         """The name under which hits below the device are told."""
         return "storage" if self._faults.storage_tier else "host"
 
+    def told_tiers(self, device: int, lower: int) -> dict[str, object]:
+        """Where the tokens of an answer were found, as SGLang tells it with the storage backend `file`."""
+        if self._faults.storage_tier:
+            return {"device": device, "host": 0, "storage": lower, "storage_backend": "HiCacheFile"}
+        return {"device": device, "host": lower}
+
     def host_tier_ratio(self, ratio: float) -> float:
         """The size of the tier below the device in KV pools, where the profile has `ratio`."""
         faults = self._faults

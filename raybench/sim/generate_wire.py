@@ -57,12 +57,12 @@ class GenerateWire:
 
     def _tiers(self, request: Request) -> bytes:
         """Where the hits were; null without any, left out where no hits are told."""
-        told, lower = self._faults.told_cached(request), self._faults.lower_tier
+        told = self._faults.told_cached(request)
         if told is None:
             return b""
         if not told:
             return b',"cached_tokens_details":null'
-        tiers = {"device": request.cached_device + request.found_again, "host": 0} | {lower: request.cached_host}
+        tiers = self._faults.told_tiers(request.cached_device + request.found_again, request.cached_host)
         return b',"cached_tokens_details":%b' % orjson.dumps(tiers)
 
     def _opening(self, request: Request) -> bytes:

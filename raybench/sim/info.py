@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from raybench.scenario.sim_block import Sim
 from raybench.sim.engine import Engine
+from raybench.sim.profiles import GRAPH_PHASES
 
 VERSION = "0.5.23"
 
@@ -37,7 +38,13 @@ def server_info(engine: Engine, identity: Identity) -> dict[str, object]:
         "max_total_num_tokens": engine.profile.kv_pool_tokens,
         "max_req_input_len": engine.profile.input_tokens_max,
         "startup_time": startup | {"tokenizer_e2e": identity.startup_s},
-        "hicache_object_layout": {"enabled": hicache, "page_size": engine.profile.page_tokens},
+        "hicache_object_layout": {
+            "enabled": hicache,
+            "backend": None,
+            "page_size": engine.profile.page_tokens,
+            "hicache_object_layout": {"pools": []},
+            "reason": None if hicache else "Hierarchical cache is disabled",
+        },
         "kv_events": None,
         "internal_states": [arguments | _internal_state(engine, startup)],
         "version": VERSION,
@@ -54,8 +61,8 @@ def model_info(engine: Engine) -> dict[str, object]:
         "preferred_sampling_params": None,
         "weight_version": "default",
         "load_format": "auto",
-        "reasoning_parser": None,
-        "tool_call_parser": None,
+        "reasoning_parser": engine.profile.reasoning_parser,
+        "tool_call_parser": engine.profile.tool_call_parser,
         "disaggregation_mode": "null",
         "has_image_understanding": False,
         "has_audio_understanding": False,
@@ -107,7 +114,19 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
                 "token_capacity": profile.kv_pool_tokens,
             },
         ),
-        "disagg": ("disaggregation", {"mode": "null"}),
+        "disagg": (
+            "disaggregation",
+            {
+                "mode": "null",
+                "prefill_bootstrap_queue_reqs": 0,
+                "prefill_inflight_queue_reqs": 0,
+                "decode_prealloc_queue_reqs": 0,
+                "decode_transfer_queue_reqs": 0,
+                "decode_retracted_queue_reqs": 0,
+                "kv_transfer_speed_gb_s": 0.0,
+                "kv_transfer_latency_ms": 0.0,
+            },
+        ),
         "queues": (
             "queues",
             {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
@@ -194,6 +213,7 @@ def _startup_time(identity: Identity) -> dict[str, object]:
         "load_weight": identity.startup_s * 0.1,
         "kv_cache_allocation": identity.startup_s * 0.2,
         "scheduler_e2e": identity.startup_s * 0.9,
+        "cuda_graph": dict.fromkeys(GRAPH_PHASES, 0.0),
     }
 
 
@@ -207,10 +227,10 @@ def _internal_state(engine: Engine, startup: dict[str, object]) -> dict[str, obj
         "memory_usage": {
             "weight": memory.weight_gb,
             "kvcache": memory.kv_cache_gb,
-            "startup_available": (memory.total_mib - memory.idle_mib) / 1024,
+            "startup_available": memory.startup_available_gb,
             "token_capacity": profile.kv_pool_tokens,
             "token_capacity_swa": None,
-            "graph": {"decode": memory.graph_gb},
+            "graph": memory.graph_gb_by_phase,
         },
     }
     if engine.tally.accept_length:

@@ -23,7 +23,8 @@ from typing import Any, TextIO, get_args
 from aiohttp import web
 
 from raybench.errors import EXIT_USAGE, ConfigError
-from raybench.sim.ninfer_model import Artifact, Backend, Decoding, Reply, count_tokens, decode, reply, text_of
+from raybench.sim.ninfer_model import Artifact, Backend, Decoding, Reply, count_tokens, decode, reply
+from raybench.sim.questions import text_of
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 MIB = 1024 * 1024

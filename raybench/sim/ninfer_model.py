@@ -6,9 +6,7 @@ Numbers of the shipped artifacts are shaped like those of the second seed's repo
 from __future__ import annotations
 
 import hashlib
-import json
 import random
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from pydantic import Field
 
 from raybench.errors import ConfigError
 from raybench.scenario.values import Model
+from raybench.sim.questions import SHORT, Said, say, text_of, understood
 
 #: UTF-8 bytes of one token, about.
 TOKEN_BYTES = 4
@@ -37,8 +36,6 @@ _WORDS = (
     "done",
     "→",
 )
-#: Characters of a question that is answered as one.
-_SHORT = 200
 #: Share of an answer's natural length that is thought, by the request's `reasoning_effort`.
 _EFFORT = {"low": 0.35, "medium": 0.65, "high": 0.8}
 
@@ -132,88 +129,23 @@ def decode(
 
 
 def reply(artifact: Artifact, body: Mapping[str, Any], budget: int) -> Reply:
-    """The answer to a chat request: what its last message asks for where that is understood, else words."""
-    prompt = text_of(body)
-    said = _understood(artifact, body, prompt)
-    if isinstance(said, tuple):
-        return Reply("A function fits.", "", said, min(budget, 24), "tool_calls")
-    reasoning, content = (
-        _at_length(artifact, body, prompt) if said is None else ("Let me see. Simple enough.", said)
-    )
-    content = _until_stop(content, body.get("stop"))
-    thought, spoken = _pieces(reasoning), _pieces(content)
-    total = len(thought) + len(spoken)
-    if total > budget:
-        kept = (thought + spoken)[:budget]
-        return Reply("".join(kept[: len(thought)]), "".join(kept[len(thought) :]), (), budget, "length")
-    return Reply(reasoning, content, (), max(total, 1), "stop")
+    """The answer to a chat request: what it asks for where that is understood, else words."""
+    said = understood(body, thinks=True, tool_parser=artifact.tool_parser) or _at_length(artifact, body)
+    reasoning, content = said.shown(0, budget)
+    if said.tokens > budget:
+        return Reply(reasoning, content, (), budget, "length")
+    if said.call is not None:
+        return Reply(reasoning, content, (said.call,), said.tokens, "tool_calls")
+    return Reply(reasoning, content, (), max(said.tokens, 1), "stop")
 
 
-def text_of(body: Mapping[str, Any]) -> str:
-    """All messages as one text, as a template would join them."""
-    return "\n".join(str(message.get("content") or "") for message in body["messages"])
-
-
-def _understood(
-    artifact: Artifact, body: Mapping[str, Any], prompt: str
-) -> str | tuple[Mapping[str, object], ...] | None:
-    """What a small set of questions asks for; None for any other."""
-    if body.get("tools"):
-        if not artifact.tool_parser:
-            return '<tool_call>{"name": "it"}</tool_call>'
-        function = body["tools"][0]["function"]
-        arguments = json.dumps(_sample(function.get("parameters") or {}))
-        return ({"name": function["name"], "arguments": arguments},)
-    form = body.get("response_format") or {}
-    if form.get("type") in ("json_schema", "json_object"):
-        return json.dumps(_sample((form.get("json_schema") or {}).get("schema") or {"type": "object"}))
-    found = re.search(r"access code of the archive is (\S+)\.", prompt)
-    if found and prompt.startswith("Read these entries."):
-        return found[1]
-    if len(prompt) > _SHORT:
-        return None
-    if found := re.search(r"(\d+) \* (\d+)", prompt):
-        return str(int(found[1]) * int(found[2]))
-    if found := re.search(r"[Cc]ount from (\d+) to (\d+)", prompt):
-        return " ".join(map(str, range(int(found[1]), int(found[2]) + 1)))
-    return None
-
-
-def _sample(schema: Mapping[str, Any]) -> object:
-    """A value that is valid under a simple JSON Schema."""
-    if "enum" in schema:
-        return schema["enum"][0]
-    match schema.get("type"):
-        case "string":
-            return "text"
-        case "integer" | "number":
-            return 1
-        case "boolean":
-            return True
-        case "array":
-            return [_sample(schema.get("items") or {"type": "string"})]
-        case _:
-            return {name: _sample(inner) for name, inner in (schema.get("properties") or {}).items()}
-
-
-def _at_length(artifact: Artifact, body: Mapping[str, Any], prompt: str) -> tuple[str, str]:
+def _at_length(artifact: Artifact, body: Mapping[str, Any]) -> Said:
     """Reasoning and an answer, of a length that the prompt and the artifact decide."""
+    prompt = text_of(body)
     digest = hashlib.sha256(f"{artifact.seed}/{prompt}".encode()).digest()
     chance = random.Random(digest)
     shortest, longest = artifact.answer_tokens
-    total = chance.randint(shortest, longest) if len(prompt) > _SHORT else chance.randint(20, 60)
+    total = chance.randint(shortest, longest) if len(prompt) > SHORT else chance.randint(20, 60)
     thought = round(total * _EFFORT.get(str(body.get("reasoning_effort")), 0.5) * chance.uniform(0.8, 1.25))
     words = " ".join(chance.choices(_WORDS, k=total)).split(" ")
-    return " ".join(words[:thought]), " ".join(words[thought:])
-
-
-def _pieces(text: str) -> list[str]:
-    """A token a word, with the blank before it."""
-    return re.findall(r"\s*\S+", text)
-
-
-def _until_stop(text: str, stop: object) -> str:
-    for one in [stop] if isinstance(stop, str) else list(stop) if isinstance(stop, list) else []:
-        if one in text:
-            return text[: text.index(one)]
-    return text
+    return say(" ".join(words[:thought]), " ".join(words[thought:]), body.get("stop"))

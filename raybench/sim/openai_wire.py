@@ -10,7 +10,7 @@ import orjson
 from raybench.sim.asking import Ask
 from raybench.sim.faults import Faults
 from raybench.sim.replies import refusal_object
-from raybench.sim.request import Request
+from raybench.sim.request import Finish, Request
 from raybench.sim.tokens import TokenRing
 
 Kind = Literal["chat", "completion"]
@@ -36,11 +36,15 @@ class OpenAIWire:
         events = []
         if begin == 0 and request.output:
             events.append(self._choice({"reasoning_content": None, "role": "assistant", "content": ""}, None))
-        if request.output > begin:
-            delta = {"reasoning_content": None, "content": self._text(begin)}
-            events.append(self._choice(delta, None, usage=self._ask.continuous_usage))
+        reasoning, content = self._shown(begin)
+        if reasoning:
+            events.append(self._delta({"reasoning_content": reasoning, "content": None}))
+        if content:
+            events.append(self._delta({"reasoning_content": None, "content": content}))
         if request.finish is not None:
-            events.append(self._choice({"reasoning_content": None}, request.finish.kind))
+            if calls := self._calls():
+                events.append(self._delta({"reasoning_content": None, "tool_calls": calls}))
+            events.append(self._choice({"reasoning_content": None}, self._reason(request.finish)))
         return b"".join(events) + self._closing(request)
 
     def answer(self) -> bytes:
@@ -49,7 +53,10 @@ class OpenAIWire:
         assert request.finish is not None
         said: dict[str, object]
         if self._kind == "chat":
-            message = {"role": "assistant", "content": self._text(0), "reasoning_content": None}
+            reasoning, content = self._shown(0)
+            message: dict[str, object] = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+            if calls := self._calls():
+                message |= {"content": None, "tool_calls": calls}
             said = {"message": message}
         else:
             said = {"text": self._text(0)}
@@ -58,7 +65,7 @@ class OpenAIWire:
             | said
             | {
                 "logprobs": None,
-                "finish_reason": request.finish.kind,
+                "finish_reason": self._reason(request.finish),
                 "matched_stop": None,
             }
         )
@@ -87,6 +94,28 @@ class OpenAIWire:
             event = _event(self._head("text_completion") | {"choices": [choice], "usage": usage})
         return event + self._closing(request)
 
+    def _shown(self, begin: int) -> tuple[str | None, str]:
+        """Reasoning, where the model thinks aloud, and content of the output tokens [begin, now)."""
+        said = self._ask.said
+        if said is None:
+            return None, self._text(begin)
+        reasoning, content = said.shown(begin, self._ask.request.output)
+        return reasoning or None, content
+
+    def _calls(self) -> list[dict[str, object]]:
+        """The call of a tool, once it is said to its end."""
+        said, request = self._ask.said, self._ask.request
+        if said is None or said.call is None or request.output < said.tokens:
+            return []
+        call_id = f"call_{request.rid[:24]}"
+        return [{"id": call_id, "index": 0, "type": "function", "function": dict(said.call)}]
+
+    def _reason(self, finish: Finish) -> str:
+        return "tool_calls" if self._calls() else finish.kind
+
+    def _delta(self, delta: Mapping[str, object]) -> bytes:
+        return self._choice(delta, None, usage=self._ask.continuous_usage)
+
     def _choice(self, delta: Mapping[str, object], reason: str | None, *, usage: bool = False) -> bytes:
         choice = {
             "index": 0,
@@ -107,7 +136,7 @@ class OpenAIWire:
         head = self._head("chat.completion.chunk" if self._kind == "chat" else "text_completion")
         events = b""
         if self._ask.cache_details and self._faults.told_cached(request):
-            tiers = {"device": request.cached_device, "host": 0} | {self._faults.lower_tier: request.cached_host}
+            tiers = self._faults.told_tiers(request.cached_device, request.cached_host)
             events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
         if self._ask.usage:
             usage = self._usage(request)
@@ -123,7 +152,7 @@ class OpenAIWire:
             "total_tokens": request.length,
             "completion_tokens": self._faults.told_output(request),
             "prompt_tokens_details": None if cached is None else {"cached_tokens": cached},
-            "reasoning_tokens": 0,
+            "reasoning_tokens": 0 if self._ask.said is None else min(len(self._ask.said.thought), request.output),
             "completion_tokens_details": None,
         }
 

@@ -15,6 +15,8 @@ from raybench.scenario.limits import SIM_LIMITS
 from raybench.scenario.sim_block import Sim, SimProfile
 
 MIB = 1024 * 1024
+#: What SGLang captures device graphs for.
+GRAPH_PHASES = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,15 @@ class Memory:
     kv_cache_gb: float
     graph_gb: float
 
+    @property
+    def startup_available_gb(self) -> float:
+        """What was left once the engine had started."""
+        return (self.total_mib - self.idle_mib) / 1024
+
+    @property
+    def graph_gb_by_phase(self) -> dict[str, float]:
+        return dict.fromkeys(GRAPH_PHASES, 0.0) | {"decode": self.graph_gb}
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -62,6 +73,8 @@ class Profile:
     pipeline_stages times that later (a pipeline is full of other work meanwhile).
     decode_step_s: (batch size, seconds) knots, linear in between, of one decode or verify step.
     host_write_s / host_load_s: seconds to copy one token's KV to or from the host tier.
+    reasoning_parser: what takes the model's thoughts out of its answer; None: it is none that thinks.
+    tool_call_parser: without one a tool call is plain text.
     """
 
     name: SimProfile
@@ -85,6 +98,8 @@ class Profile:
     mem_fraction_static: float
     kv_cache_dtype: str
     memory: Memory
+    reasoning_parser: str | None = None
+    tool_call_parser: str | None = None
     speculation: Speculation | None = None
     max_queued_requests: int | None = None
 
@@ -174,6 +189,7 @@ def _tp2pp4(running: int, pool: int, context: int, page: int) -> Profile:
         mem_fraction_static=0.85,
         kv_cache_dtype="fp8_e4m3",
         memory=Memory(8, "Simulated RTX 6000D", 85_651, 64_600, 560, 12_000, 11_000, 85.0, 420.0, 45.2, 13.0, 2.9),
+        reasoning_parser="glm45",
     )
 
 
@@ -200,6 +216,8 @@ def _tp8_eagle3(running: int, pool: int, context: int, page: int) -> Profile:
         mem_fraction_static=0.9,
         kv_cache_dtype="fp8_e4m3",
         memory=Memory(8, "Simulated RTX 6000D", 85_651, 77_500, 560, 3_600, 900, 85.0, 420.0, 52.6, 15.8, 6.1),
+        reasoning_parser="glm45",
+        tool_call_parser="glm47",
         speculation=Speculation("EAGLE3", 4, 5, 0.53, 0.90, 700.0),
     )
 

@@ -13,6 +13,11 @@ def json_reply(value: object, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(value), status=status, content_type="application/json")
 
 
+def text_reply(text: str, status: int = 200) -> web.Response:
+    """Plain text, of which SGLang does not say that it is text."""
+    return web.Response(body=text.encode(), status=status)
+
+
 def message_reply(message: str) -> web.Response:
     """The error of `/generate` for values that cannot be: HTTP 400."""
     return json_reply({"error": {"message": message}}, 400)
@@ -26,6 +31,11 @@ def error_object(message: str, kind: str, code: int = 400) -> dict[str, object]:
 def object_reply(message: str, kind: str, code: int = 400) -> web.Response:
     """The same as an answer, with the code as its status."""
     return json_reply(error_object(message, kind, code), code)
+
+
+def validation_reply(message: str) -> web.Response:
+    """The error of every route for a body of the wrong form. SGLang's goes on with the place in its source."""
+    return object_reply(f"1 validation error:\n  {message}", "Bad Request")
 
 
 def refusal_object(finish: Finish) -> dict[str, object]:

@@ -28,8 +28,8 @@ class Request:
     retraction. private_pages: pages held outside the prefix tree; locked_pages: leading pages held in it.
     cached_device / cached_host: prompt tokens found in the cache at the first admission. found_again: tokens of
     its own KV found at later ones, after retractions. rank: the data-parallel rank that serves it.
-    stops_at: output at which the model ends the answer by itself. pace: it gets a token at each n-th of the
-    decode steps that it is part of, of which there were `steps`.
+    stops_at: output at which the model ends the answer by itself; None: it does not. pace: it gets a token at
+    each n-th of the decode steps that it is part of, of which there were `steps`.
     """
 
     rid: str
@@ -74,6 +74,11 @@ class Request:
     @property
     def length_max(self) -> int:
         return len(self.prompt) + self.max_new_tokens
+
+    @property
+    def output_max(self) -> int:
+        """Tokens at which the answer ends, by its budget or by itself."""
+        return self.max_new_tokens if self.stops_at is None else min(self.max_new_tokens, self.stops_at)
 
     @property
     def cached(self) -> int:

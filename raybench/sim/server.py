@@ -11,14 +11,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TextIO
 
 import psutil
 import uvloop
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from raybench.scenario.sim_block import Sim
 from raybench.sim.answers import Answers
@@ -40,6 +40,8 @@ KEEPALIVE_S = 5.0
 BODY_BYTES_MAX = 256 * 1024 * 1024
 BACKLOG = 4096
 PARENT_POLL_S = 0.5
+#: The type that aiohttp gives to an answer of which nothing was said.
+UNNAMED = "application/octet-stream"
 #: Answers under way are given this long when the server is told to stop.
 SHUTDOWN_S = 0.2
 
@@ -100,9 +102,10 @@ async def serving(
     driver.warm_up(Request("warmup", tokenize("The capital city of France is"), 8, stream=False))
     startup_s = time.monotonic() - began_s
     identity = Identity(sim, host, port, os.getpid(), secrets.randbelow(2**30), startup_s)
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_front(server_log)])
-    app.add_routes(Answers(driver, incremental=sim.incremental).routes())
-    app.add_routes(Control(driver, identity).routes())
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_unknown_paths])
+    app.on_response_prepare.append(_front(server_log))
+    app.add_routes(Answers(driver, server_log.front, incremental=sim.incremental).routes())
+    app.add_routes(Control(driver, identity, server_log.front).routes())
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -168,20 +171,27 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
-def _front(log: ServerLog) -> Middleware:
-    """What FastAPI and uvicorn add to every route: their answer to unknown paths, and an access line."""
+@web.middleware
+async def _unknown_paths(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """FastAPI's answer to them."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        return json_reply({"detail": error.reason}, error.status)
 
-    @web.middleware
-    async def front(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            response = await handler(request)
-        except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
-            response = json_reply({"detail": error.reason}, error.status)
+
+def _front(log: ServerLog) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
+    """What uvicorn and SGLang's middleware add to every answer as it begins: headers, and an access line."""
+
+    async def front(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Server"] = "uvicorn"
+        response.headers["Vary"] = "Origin"
+        if response.content_type == UNNAMED:
+            response.headers.popall("Content-Type", None)
         peer = request.transport.get_extra_info("peername") if request.transport else None
         client = f"{peer[0]}:{peer[1]}" if peer else "-"
         line = f'{client} - "{request.method} {request.path_qs} HTTP/1.1"'
         log.front(f"INFO:     {line} {response.status} {response.reason}")
-        return response
 
     return front
 

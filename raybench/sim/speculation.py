@@ -33,7 +33,7 @@ class Acceptance:
             request.correct_drafts = [0] * (self.drafts + 1)
         request.correct_drafts[accepted] += 1
         request.verify_steps += 1
-        return min(accepted + 1, request.max_new_tokens - request.output)
+        return min(accepted + 1, request.output_max - request.output)
 
     def _at(self, output: int) -> tuple[float, ...]:
         bucket = output // BUCKET_TOKENS

@@ -17,10 +17,14 @@ GARBLED = b'data: {"text": "and then\n\n'
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes to send now, and what comes after them: more, the end, a silence for ever, a broken connection."""
+    """Bytes to send now, and what comes after them: more, the end, a silence for ever, a broken connection.
+
+    held: in one write, as something in front of the engine sends what it held back; else one for each event.
+    """
 
     data: bytes
     then: Literal["more", "end", "silence", "break"] = "more"
+    held: bool = False
 
 
 class Stream:
@@ -54,7 +58,7 @@ class Stream:
                 return Piece((b"" if ended else events) + ERROR + DONE, "end")
             case "in_one_piece":
                 self._held.append(honest.data)
-                return Piece(b"".join(self._held), "end") if ended else Piece(b"")
+                return Piece(b"".join(self._held), "end", held=True) if ended else Piece(b"")
             case "empty":
                 return Piece(self._nothing() + DONE, "end") if ended else Piece(b"")
             case _:

@@ -146,9 +146,19 @@ class Tally:
             rank,
         )
 
-    def decode(self, gauges: Callable[[], Gauges], tokens: int, verified: int, drafted: int, now: float) -> None:
-        """One decode step; reported every 40th time."""
+    def decode(
+        self,
+        gauges: Callable[[], Gauges],
+        tokens: int,
+        verified: int,
+        drafted: int,
+        now: float,
+        *,
+        graph: bool,
+    ) -> None:
+        """One decode step, by a captured graph or not; reported every 40th time."""
         self.count("realtime", tokens, "decode")
+        self.count("graph", 1, "decode_cuda_graph" if graph else "decode_none")
         self.count("verify", verified)
         self._decoded += tokens
         self._verified += verified
@@ -165,7 +175,6 @@ class Tally:
             speculation = f"accept len: {self.accept_length:.2f}, accept rate: {self.accept_rate:.2f}, "
         self.gauges = replace(state, gen_throughput=rate)
         self._decoded_at, self._decoded, self._verified, self._drafted = now, 0, 0, 0
-        self.count("graph", DECODE_LOG_INTERVAL, "decode_cuda_graph" if state.cuda_graph else "decode_none")
         self._log(
             f"Decode batch, #running-req: {state.running}, #token: {state.used_tokens}, "
             f"token usage: {state.usage:.2f}, {speculation}cuda graph: {state.cuda_graph}, "
@@ -204,15 +213,30 @@ class Tally:
                     rank,
                 )
 
+    def flush_timed_out(self) -> None:
+        self._log("Deferred flush_cache timed out while waiting for idle state.", 0)
+
+    def first_token(self, request: Request) -> None:
+        """Told before the request's end, as are its next tokens. Health checks are no requests of a client."""
+        assert request.first_token_at is not None
+        if not request.internal:
+            self.ttft[_streaming(request)].add((request.first_token_at - request.arrival) * self._wall)
+
+    def next_tokens(self, request: Request, count: int, now: float) -> None:
+        """Tokens behind the first. Only a stream has gaps."""
+        assert request.last_token_at is not None
+        if request.stream and not request.internal:
+            self.inter_token.add((now - request.last_token_at) * self._wall / count, count)
+
     def finished(self, request: Request) -> None:
-        """Everything that moves only now. Health checks are no requests of a client."""
+        """Everything that moves only now."""
         if request.internal:
             return
-        stream = "true" if request.stream else "false"
+        stream = _streaming(request)
         assert request.finish is not None
         assert request.finished_at is not None
-        if request.finish.kind == "abort":
-            self.count("aborted", 1)
+        if request.finish.kind == "abort" and request.finish.status is None:
+            self.count("aborted", 1)  # of those that were refused SGLang counts nothing
         if request.first_token_at is None:
             return
         self.count("prompt", len(request.prompt), stream)
@@ -220,7 +244,6 @@ class Tally:
         self.count("requests", 1, stream)
         self.count("cached", request.cached_device, "device")
         self.count("cached", request.cached_host, self._faults.lower_tier)
-        self.ttft[stream].add((request.first_token_at - request.arrival) * self._wall)
         self.e2e[stream].add((request.finished_at - request.arrival) * self._wall)
         self.prompt_lengths.add(len(request.prompt))
         self.uncached_lengths.add(len(request.prompt) - request.cached)
@@ -228,4 +251,8 @@ class Tally:
         if request.output > 1:
             gap = (request.finished_at - request.first_token_at) * self._wall / (request.output - 1)
             self.tpot[stream].add(gap)
-            self.inter_token.add(gap, request.output - 1)
+
+
+def _streaming(request: Request) -> str:
+    """The value of the label."""
+    return "true" if request.stream else "false"

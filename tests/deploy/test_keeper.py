@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 import service_in_use
 from service_in_use import CONFIGURATION, InUse, report_of
 
-from raybench.deploy.keeper import note_path
+from raybench.deploy.keeper import Keeper, note_path
 from raybench.deploy.keeper_report import last_report
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.process import LaunchedProcess, LogPattern
 from raybench.scenario.schema import Service
 
 LIMIT_S = 60.0
+GIB = 1024**3
 
 
 @pytest.fixture(autouse=True)
@@ -145,6 +147,32 @@ def test_a_keeper_that_is_killed_leaves_a_note_by_which_the_next_one_restores_fi
     report = second.wait_down()
     assert (report["phase"], report["recovered"]) == ("down", True)
     assert second.bring_back()["phase"] == "verified"
+    assert_as_before(in_use, given)
+
+
+def test_the_service_waits_for_the_memory_of_what_was_launched(
+    in_use: InUse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held by nobody that a guard could end, as by a container whose client was killed."""
+    held = tmp_path / "held"
+    given = Service.model_validate(in_use.block())
+    keeper = Keeper(given, in_use.folder, tmp_path / "told", lambda: {"a": 8 * GIB if not held.exists() else GIB})
+    looked: list[bool] = []
+
+    def ended() -> None:
+        held.touch()
+        letting_go = threading.Timer(0.5, lambda: (looked.append(in_use.answers()), held.unlink()))
+        letting_go.start()
+
+    assert keeper.keep(lambda: False, ended)
+    assert looked == [False]
+    assert report_of(tmp_path / "told")["problems"] == []
+    assert_as_before(in_use, given)
+
+    monkeypatch.setattr("raybench.deploy.keeper.GPU_RELEASE_LIMIT_S", 0.0)
+    assert keeper.keep(lambda: False, held.touch)
+    [problem] = report_of(tmp_path / "told")["problems"]
+    assert problem == "GPU memory was still held when it was brought back: a 7,168 MiB"
     assert_as_before(in_use, given)
 
 

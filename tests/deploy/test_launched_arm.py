@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -118,6 +119,40 @@ def test_a_stop_command_comes_before_the_signal(tmp_path: Path) -> None:
     record = given.stop()
     assert (tmp_path / "asked").exists()
     assert record.reason == "stopped"
+
+
+#: What `docker run` is to a container: neither its parent nor its end. Each takes its orders by files.
+CONTAINER = "until [ -e run ]; do sleep 0.02; done; touch held; "
+CONTAINER += "until [ -e stop ]; do sleep 0.02; done; sleep 0.5; rm held"
+CLIENT = "touch {folder}/run; until [ -e {folder}/held ]; do sleep 0.02; done; echo ready; exec sleep 60"
+
+
+@pytest.mark.parametrize("client_is_killed", [False, True])
+def test_memory_of_a_container_is_waited_for_also_when_its_client_was_killed(
+    tmp_path: Path, client_is_killed: bool
+) -> None:
+    held = tmp_path / "held"
+    stop = {"command": "touch {folder}/stop", "grace_s": 2.0, "gpu_release_timeout_s": 20.0}
+    with subprocess.Popen(["/bin/sh", "-c", CONTAINER], cwd=tmp_path) as container:
+        given = arm(
+            tmp_path,
+            argv=["/bin/sh", "-c", CLIENT],
+            stop=stop,
+            free=lambda: {"a": GIB if held.exists() else 8 * GIB},
+        )
+        given.wait_ready(never)
+        if client_is_killed:
+            [client] = [
+                one for one in psutil.Process().children(recursive=True) if one.cmdline() == ["sleep", "60"]
+            ]
+            client.kill()
+            given._process._guard.wait(20)
+        record = given.stop()
+        assert not held.exists()
+        container.wait(20)
+    assert (record.gpu_free_bytes_ready, record.gpu_held) == ({"a": GIB}, ())
+    assert record.exit_code == (137 if client_is_killed else 143)
+    assert (record.reason == "stopped") is not client_is_killed
 
 
 def test_a_log_that_the_server_writes_itself_is_read_and_kept(tmp_path: Path) -> None:

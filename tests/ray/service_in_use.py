@@ -10,11 +10,10 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,18 @@ import psutil
 LIMIT_S = 60.0
 CONFIGURATION = b'{"time_compression": 50, "max_running_requests": 12}'
 
+_PING = """
+import sys
+from urllib.request import ProxyHandler, build_opener
+build_opener(ProxyHandler({})).open(sys.argv[1], timeout=2)
+"""
 _SCRIPT = """#!/bin/sh
 # start | stop, in the folder of this file
 cd "$(dirname "$0")" || exit 1
 case "$1" in
 start)
     [ -f service.json ] || { echo "there is no service.json"; exit 1; }
-    nohup PYTHON -m raybench.sim --sim-json "$(cat service.json)" --host 127.0.0.1 --port PORT \\
+    nohup PYTHON -m raybench.sim --sim-json "$(cat service.json)" --host ADDRESS --port PORT \\
         --log-file engine.log >>service.out 2>&1 &
     echo $! >pid ;;
 stop)
@@ -44,14 +48,16 @@ esac
 
 @dataclass(frozen=True)
 class InUse:
-    """One service. `block` is what a scenario says of it."""
+    """One service. `block` is what a scenario says of it. prefix: a command in front, as `ip netns exec`."""
 
     folder: Path
     port: int
+    address: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     def block(self, **more: Any) -> dict[str, Any]:
         """Steps with pauses between them, so that a test can break in."""
@@ -77,13 +83,11 @@ class InUse:
         return None
 
     def answers(self) -> bool:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with suppress(urllib.error.URLError, OSError), opener.open(f"{self.url}/ping", timeout=2):
-            return True
-        return False
+        command = [*self.prefix, sys.executable, "-I", "-c", _PING, f"{self.url}/ping"]
+        return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def run_script(self, order: str) -> None:
-        assert os.system(f"{self.folder / 'service.sh'} {order}") == 0
+        subprocess.run([*self.prefix, str(self.folder / "service.sh"), order], check=True)
 
     def wait_up(self) -> None:
         end = time.monotonic() + LIMIT_S
@@ -93,17 +97,19 @@ class InUse:
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[InUse]:
-    """Up, with its configuration; whatever it was restarted as ends with the block."""
+def service(folder: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()) -> Iterator[InUse]:
+    """Up, with its configuration; whatever it was restarted as ends with the block. prefix: as of InUse."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "service.json").write_bytes(CONFIGURATION)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     script = folder / "service.sh"
-    script.write_text(_SCRIPT.replace("PYTHON", sys.executable).replace("PORT", str(port)))
+    script.write_text(
+        _SCRIPT.replace("PYTHON", sys.executable).replace("PORT", str(port)).replace("ADDRESS", address)
+    )
     script.chmod(0o755)
-    in_use = InUse(folder, port)
+    in_use = InUse(folder, port, address, tuple(prefix))
     in_use.run_script("start")
     try:
         in_use.wait_up()

@@ -127,6 +127,31 @@ def test_ctrl_c_brings_the_service_back_before_the_command_ends(
     assert_back(in_use)
 
 
+@pytest.mark.parametrize("driver_too", [False, True], ids=["submit", "submit-and-driver"])
+def test_a_submit_with_a_ray_of_its_own_that_is_killed_leaves_the_service_as_it_was(
+    tmp_path: Path, no_ray_of_the_surroundings: None, driver_too: bool
+) -> None:
+    """A service of its own: what the keeper started ends with the block, as all that came from the command."""
+    with service_in_use.service(tmp_path / "service") as own:
+        path = two_arms(tmp_path, own)
+        with product.start("submit", path, folder=tmp_path) as running:
+            run = product.wait_for_run(tmp_path / "runs", running)
+            product.while_running(running, lambda: STAGES["first load"](run) or None, "the first load")
+            assert (own.pid, own.configuration) == (None, None)
+            driver = [one for one in product.marked(running.mark) if run.path.name in one.cmdline()]
+            assert driver, "the job's entrypoint is told the run's id"
+            for one in driver if driver_too else []:
+                one.kill()
+            running.kill()
+            report = product.until(
+                lambda: (told := report_of(run.service_json)).get("phase") in ENDS and told,
+                "the end of the keeper",
+            )
+            assert report["phase"] == "verified", report
+            assert_back(own)
+            product.until(lambda: len(running.left_over()) == 1 or None, "the service alone is left")
+
+
 def test_a_service_that_cannot_be_verified_is_the_last_line_and_the_exit_code(
     tmp_path: Path, cluster: own_ray.OwnRay, in_use: InUse
 ) -> None:

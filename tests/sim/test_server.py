@@ -286,6 +286,27 @@ def test_the_openai_routes_stream_text_and_usage(url: str, route: str) -> None:
     assert chunks[-2]["choices"][0]["finish_reason"] == "length"
 
 
+def test_the_head_of_an_answer_waits_for_the_first_token_on_the_openai_routes_alone() -> None:
+    async def send(session: aiohttp.ClientSession) -> None:
+        async with (
+            long_stream(session, "before-them", 1),
+            session.post("/generate", json=body(2, rid="waits")) as begun,
+        ):
+            assert begun.status == 200
+            asked = {"prompt": [1, 2, 3], "max_tokens": 2, "stream": True}
+            waiting = asyncio.ensure_future(session.post("/v1/completions", json=asked))
+            while (await get(session, "/sim/state"))["in_flight"] < 3:
+                await asyncio.sleep(0.01)
+            assert not waiting.done()
+            async with session.post("/abort_request", json={"rid": "before-them"}):
+                pass
+            async with await waiting as response:
+                assert events(await response.read())[-1]["choices"][0]["finish_reason"] == "length"
+
+    with running(Sim(time_compression=4.0, max_running_requests=1)) as url:
+        talk(url, send)
+
+
 def test_unknown_paths_and_methods_are_answered_as_by_the_real_engine(url: str) -> None:
     async def send(session: aiohttp.ClientSession) -> list[tuple[int, str]]:
         replies = []

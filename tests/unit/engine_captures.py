@@ -57,6 +57,22 @@ def capture(engine: str, name: str) -> Capture:
     return Capture(status, b"".join(data for _, data in reads), reads)
 
 
+def raw_answer(engine: str, name: str) -> bytes:
+    """An answer as it came from the socket: head, and body with its HTTP chunk framing."""
+    return _read(CAPTURES / engine / f"{name}.resp")
+
+
+def read_times(engine: str, name: str) -> list[float]:
+    """When each socket read of an answer came, in seconds since its request was sent."""
+    times = _read(CAPTURES / engine / f"{name}.times").decode()
+    return [float(line.split()[0]) for line in times.splitlines()]
+
+
+def server_log(engine: str, set_up: str) -> str:
+    """The engine's own log of a set-up."""
+    return _read(CAPTURES / engine / set_up / "server.log").decode()
+
+
 def _read(path: Path) -> bytes:
     data = _stored(path)
     assert data is not None, f"no such capture: {path}"
@@ -83,11 +99,16 @@ def _rest() -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """An exchange as the indexes of the captures list it. engine: the folder; request: `GET /path`."""
+    """An exchange as the indexes of the captures list it. engine: the folder; request: `GET /path`.
+
+    unix_start: when it was sent; seconds: how long it took.
+    """
 
     engine: str
     name: str
     request: str
+    unix_start: float
+    seconds: float
 
     @property
     def path(self) -> str:
@@ -103,7 +124,13 @@ def everything_recorded() -> tuple[Recorded, ...]:
     """All exchanges of all folders."""
     indexes = {name: data for name, data in _rest().items() if name.endswith("/index.json")}
     return tuple(
-        Recorded(folder.split("/")[0], "/".join([*folder.split("/")[1:], one["name"]]), one["request"])
+        Recorded(
+            folder.split("/")[0],
+            "/".join([*folder.split("/")[1:], one["name"]]),
+            one["request"],
+            one["unix_start"],
+            one["seconds"],
+        )
         for folder, data in ((name.rpartition("/")[0], data) for name, data in sorted(indexes.items()))
         for one in orjson.loads(data)
     )

@@ -27,12 +27,14 @@ from synthetic_run import (
     whole_run,
 )
 
+from raybench.analysis.agreement import read_agreements
 from raybench.analysis.merge import MERGE_JSON, merge
 from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder
+from raybench.report.write import write_report
 
 Points = dict[str, dict[str, Any]]
 
@@ -206,6 +208,17 @@ def test_a_run_killed_in_its_first_point_merges_to_an_interrupted_row(tmp_path: 
     assert (row["verdict"], row["attempts"], row["requests"]) == (None, 1, None)
     assert row["reasons"] == ["interrupted: no attempt was committed"]
     assert pq.read_table(run.requests_parquet)["final"].to_pylist() == [False, False]
+
+
+def test_a_run_that_ended_before_anything_was_sent_has_all_columns_and_a_report(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("a/w/c2")])
+    made.event(1.0, "arm_failed", arm="a", error="alive: no server")
+    run = made.done()
+    assert merge(run) == []
+    assert "aligned_unix_ns" in pq.read_schema(run.worker_parquet).names
+    assert read_agreements(run) == []
+    assert "a/w/c2" in write_report(run).markdown.read_text()
 
 
 def test_a_point_of_unknown_plan_is_told_by_its_name(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from raybench.engines import ENGINES
 from raybench.scenario.load import load_scenario
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

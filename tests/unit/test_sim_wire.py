@@ -156,10 +156,10 @@ def test_reported_times_are_wall_times() -> None:
     assert meta["decode_throughput"] == pytest.approx(50 / engine.profile.decode_s(1))
 
 
-def openai(kind: str, data: dict, **capture: str) -> tuple[bytes, OpenAIWire]:
+def openai(kind: str, data: dict, sim: Sim | None = None) -> tuple[bytes, OpenAIWire]:
     read = read_chat if kind == "chat" else read_completion
-    asked = read(orjson.dumps(data), PROFILE)
-    engine = make_engine()
+    asked = read(orjson.dumps(data), make_profile(sim or Sim()))
+    engine = make_engine(sim)
     wire = OpenAIWire(kind, asked, engine.ring, engine.faults, 1_796_056_626)
     engine.submit(asked.request, 0.0)
     chunks, shown = b"", 0
@@ -219,6 +219,54 @@ def test_the_plain_answers_of_the_openai_routes_have_the_shape_of_the_real_ones(
     }
     assert list(ours) == list(real)
     assert list(ours["choices"][0]) == list(real["choices"][0])
+
+
+WEATHER = {"messages": [{"role": "user", "content": "Weather?"}], "tools": [{"function": {"name": "f"}}]}
+SUM = {"messages": [{"role": "user", "content": "What is 12 * 12?"}]}
+
+
+def test_a_question_that_is_understood_is_answered_and_ended_alike_with_and_without_a_stream() -> None:
+    free = COMMON | {"ignore_eos": False, "max_tokens": 64, "rid": "one"}
+    for data, reason in ((SUM, "stop"), (WEATHER, "tool_calls")):
+        told = []
+        for stream in (True, False):
+            data_sent = free | data | {"stream": stream} | USAGE
+            chunks, wire = openai("chat", data_sent, Sim(profile="tp8_eagle3"))
+            told.append(read_whole(chunks) if stream else read_whole_body(wire.answer()))
+        assert told[0] == told[1]
+        reasoning, content, calls, ended, usage = told[0]
+        assert (reasoning, ended) == ("Let me see. Simple enough.", reason)
+        assert (content, [call["function"]["name"] for call in calls]) in (("144", []), ("", ["f"]))
+        assert usage["reasoning_tokens"] == 5
+        assert usage["completion_tokens"] < 64
+
+
+def test_a_load_that_may_not_end_early_is_never_answered() -> None:
+    chunks, _ = openai("chat", COMMON | SUM | USAGE)
+    _, content, _, ended, usage = read_whole(chunks)
+    assert (content != "144", ended, usage["completion_tokens"]) == (True, "length", 8)
+
+
+def test_an_answer_that_is_cut_by_its_budget_calls_no_tool() -> None:
+    short = COMMON | USAGE | WEATHER | {"ignore_eos": False, "max_tokens": 6}
+    chunks, _ = openai("chat", short, Sim(profile="tp8_eagle3"))
+    assert read_whole(chunks)[1:4] == ("", [], "length")
+
+
+def read_whole(chunks: bytes) -> tuple[str, str, list, str, dict]:
+    choices = [choice for event in events(chunks) for choice in event["choices"]]
+    deltas = [choice["delta"] for choice in choices]
+    calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
+    texts = ["".join(delta.get(name) or "" for delta in deltas) for name in ("reasoning_content", "content")]
+    return texts[0], texts[1], calls, choices[-1]["finish_reason"], events(chunks)[-1]["usage"]
+
+
+def read_whole_body(data: bytes) -> tuple[str, str, list, str, dict]:
+    body = orjson.loads(data)
+    [choice] = body["choices"]
+    message = choice["message"]
+    said = (message["reasoning_content"] or "", message["content"] or "", message.get("tool_calls") or [])
+    return *said, choice["finish_reason"], body["usage"]
 
 
 def refused(read: object, data: dict) -> Refused:
