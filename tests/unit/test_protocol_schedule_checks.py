@@ -91,7 +91,8 @@ def test_a_request_that_never_left_did_not_keep_its_time() -> None:
 
 def test_a_server_that_falls_behind_is_told_with_both_rates() -> None:
     """Ten a second come, eight are completed: the k-th ends at k / 8."""
-    rows = [request(k, k / 10, k / 8 + 0.1, scheduled_ns=ns(k / 10)) for k in range(400)]
+    at = 1000.0  # no clock of a run begins at zero
+    rows = [request(k, at + k / 10, at + k / 8 + 0.1, scheduled_ns=ns(at + k / 10)) for k in range(400)]
     (found,) = findings(rows)
     assert (found.code, found.severity) == ("rate_not_sustained", "warning")
     assert "10 requests/s were sent and 8.02 completed, so that in flight grew from 41 to 81" in found.message
