@@ -59,4 +59,4 @@ def test_a_flush_that_is_always_refused_ends_with_the_last_reply(tmp_path: Path,
     assert "HTTP 400" in ended.output
     assert product.requests(run, phase="load").num_rows == 0
     assert product.points(run)["small/tiny/c2"]["verdict"] == "void"
-    assert json.loads(run.report_json.read_text())["points"]
+    assert json.loads((run.path / "report.json").read_text())["points"]

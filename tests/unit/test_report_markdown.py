@@ -176,7 +176,7 @@ def test_every_table_has_rows_of_one_width(report: str) -> None:
 
 
 def test_o_f3_report_json_is_strict_and_undefined_is_null(run: RunDirectory) -> None:
-    told = json.loads(run.report_json.read_text(), parse_constant=pytest.fail)
+    told = json.loads((run.path / "report.json").read_text(), parse_constant=pytest.fail)
     points = {point["point_id"]: point for point in told["points"]}
     assert points["tp8/512k/c1"]["tpot_ms_p95"] is None
     assert points["tp8/1k/c4"]["verdict"] is None
