@@ -20,7 +20,35 @@ if TYPE_CHECKING:
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
 
-ScenarioFile = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
+#: Scenarios that an installation without its repository has: the demonstration.
+PACKAGED = Path(__file__).parent / "scenario" / "packaged"
+
+
+def scenario_path(given: str) -> Path:
+    """The file of that path; a bare name that is no file here is that of a scenario that raybench brings along."""
+    packaged = PACKAGED / f"{given}.yaml"
+    return (
+        packaged
+        if packaged.parent == PACKAGED and packaged.is_file() and not Path(given).exists()
+        else Path(given)
+    )
+
+
+ScenarioFile = Annotated[
+    Path,
+    typer.Argument(
+        help='Scenario file (YAML), or "demo".', show_default=False, parser=scenario_path, metavar="SCENARIO"
+    ),
+]
+OptionalScenario = Annotated[
+    Path | None,
+    typer.Argument(
+        help='Scenario file (YAML), or "demo"; not needed with --resume.',
+        show_default=False,
+        parser=scenario_path,
+        metavar="SCENARIO",
+    ),
+]
 RunPath = Annotated[Path, typer.Argument(help="Run directory.", show_default=False)]
 RunName = Annotated[str, typer.Argument(help="Run id, or the path of its run directory.", show_default=False)]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Where run directories stand.")]

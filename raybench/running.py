@@ -19,6 +19,7 @@ from raybench.arguments import (
     ClusterFile,
     Compression,
     Force,
+    OptionalScenario,
     Resume,
     RunName,
     RunPath,
@@ -32,10 +33,6 @@ from raybench.arguments import (
     scenario_to_run,
 )
 from raybench.errors import ConfigError, ConfigProblem
-
-OptionalScenario = Annotated[
-    Path | None, typer.Argument(help="Scenario file (YAML); not needed with --resume.", show_default=False)
-]
 
 
 def submit(
