@@ -53,7 +53,7 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
 
     read_inputs(loaded, scenario.resolve().parent, here_only=True)
     out.print(
-        f"{scenario}: valid; {len(loaded.arms)} arms, {len(loaded.workloads)} workloads,"
+        f"{scenario}: valid; arms: {len(loaded.arms)}, workloads: {len(loaded.workloads)},"
         f" sha256 {scenario_sha256(loaded)[:12]}",
         highlight=False,
     )

@@ -14,6 +14,7 @@ from protocol_fakes import scenario
 from test_protocol_client_checks import roofline
 
 import raybench
+from raybench.arguments import scenario_path
 from raybench.cli import app, main
 from raybench.cluster.events import read_line
 from raybench.records.roofline import store_roofline
@@ -439,3 +440,25 @@ def test_roofline_refuses_wrong_options_before_anything_is_started(
     code, _, err = cli("roofline", *arguments)
     assert code == 2
     assert words in err
+
+
+def test_the_demonstration_is_named_without_a_path_and_is_the_one_of_the_repository(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli("check", "demo")[0] == 0
+    assert scenario_path("demo").read_bytes() == (ROOT / "scenarios" / "demo.yaml").read_bytes()
+
+
+def test_a_file_of_the_users_goes_before_the_demonstration_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("")
+    assert scenario_path("demo") == Path("demo")
+
+
+@pytest.mark.parametrize("given", ["demos", "../packaged/demo", "a/demo", "demo.yaml", "."])
+def test_any_other_name_is_a_path(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert scenario_path(given) == Path(given)
