@@ -95,7 +95,8 @@ def _try(
     finally:
         record = launched.stop()
     if record.gpu_held:
-        raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {record.gpu_held}")
+        held = ", ".join(record.gpu_held)
+        raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {held}")
     free = record.gpu_free_bytes_ready
     return Trial(
         value,

@@ -72,4 +72,4 @@ class Deployments:
             return
         self._journal.append("arm_stopped", arm=arm_name, **ended)
         if held := ended["gpu_held"]:
-            raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {held}")
+            raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {', '.join(held)}")

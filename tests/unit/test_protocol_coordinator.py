@@ -491,5 +491,5 @@ def test_gpu_memory_that_is_still_held_after_an_arm_ends_the_run(on_stage: type[
     outcome = play(stage)
     assert outcome.exit_code == EXIT_TARGET
     assert outcome.reason is not None
-    assert "GPU memory is still held" in outcome.reason
+    assert outcome.reason.endswith("GPU memory is still held: GPU-1 7,168 MiB")
     assert outcome.accepted == 1
