@@ -32,7 +32,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 #: In the order of the data: what comes before a room is imported once for all of its mutants.
-ROOMS = ("scenario", "corpus", "records", "engines", "load", "monitors", "analysis", "protocol")
+ROOMS = ("scenario", "records", "corpus", "engines", "load", "monitors", "analysis", "protocol")
 DEFAULT = ("engines", "analysis", "protocol")
 #: Beginnings of the names of the tests that may call these rooms.
 TESTS = ("engines", "analysis", "protocol", "golden", "report", "monitors_server", "corpus_prompts")
