@@ -123,6 +123,7 @@ class GpuWatch:
         self._clock = clock
         self._settings = settings
         self._monitor: _Monitor | None = None
+        self._session = 0
         self._offset = ClockOffset(0, 0)
         self._reason: str | None = "the monitor was not started"
         self._gaps: list[tuple[int, str]] = []  # (when it ended, text) of monitors that are gone
@@ -171,7 +172,9 @@ class GpuWatch:
     async def _begin(self, note: str | None) -> GpuStatus:
         """A new monitor with a part of its own. Raises ClusterError, RayError."""
         actor = pinned(GpuMonitorActor, self._node).remote(self._coordinator)
-        path = self._run.gpu_part(self._node.hostname, self._run.next_session())
+        # Of a monitor that nothing has come of yet no part tells, but it may be alive behind a cut link.
+        self._session = max(self._session + 1, self._run.next_session())
+        path = self._run.gpu_part(self._node.hostname, self._session)
         part = self._run.relative(path)
         self._monitor = _Monitor(actor, part, f"gpu/{path.stem}")
         self._offset = await within(measure_offset(actor, self._clock), START_S, WHAT)

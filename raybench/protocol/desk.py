@@ -133,8 +133,9 @@ class OrderDesk:
         self._files.append(path, data)
 
     async def append_part(self, relative_path: str, data: bytes) -> None:
-        """A piece of a monitor's part file."""
-        self._files.append(relative_path, data)
+        """A piece of a monitor's part file. What comes of one that was given up behind a cut link is dropped."""
+        if not self._files.was_closed(relative_path):
+            self._files.append(relative_path, data)
 
     async def close_part(self, relative_path: str) -> None:
         self._files.close(relative_path)

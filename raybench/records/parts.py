@@ -21,6 +21,7 @@ class PartFiles:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._files: dict[str, int] = {}
+        self._closed: set[str] = set()
         self._unsynced: set[str] = set()
         self._new_folders: set[Path] = set()
         #: `sync` runs in a thread beside the others: no file is closed under its hands.
@@ -59,6 +60,7 @@ class PartFiles:
             file = self._files.pop(relative_path, None)
             if file is None:
                 return
+            self._closed.add(relative_path)
             try:
                 if relative_path in self._unsynced:
                     with writing(self._root / relative_path):
@@ -66,6 +68,10 @@ class PartFiles:
             finally:
                 self._unsynced.discard(relative_path)
                 os.close(file)
+
+    def was_closed(self, relative_path: str) -> bool:
+        """Whether this part was written and closed here, so that nothing more can be appended."""
+        return relative_path in self._closed
 
     def close_all(self) -> None:
         for relative_path in list(self._files):

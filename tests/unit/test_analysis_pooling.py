@@ -3,6 +3,7 @@
 import pytest
 from compared_points import point
 
+from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.intervals import Interval
 from raybench.analysis.pooling import noise_floor_percent, own_noise_percent, pool
 
@@ -53,6 +54,6 @@ def test_two_repeats_that_agree_prove_no_quiet_machine() -> None:
 
 def test_the_noise_of_a_single_row_is_the_default_and_of_a_pooled_one_its_own() -> None:
     pooled = pool(repeats(100.0, 108.0, 92.0), RATE)
-    assert own_noise_percent(point(output_tokens_per_s=100.0), RATE, 5.0) == 5.0
-    own = own_noise_percent({"pooled": {RATE: pooled}}, RATE, 5.0)
-    assert own == noise_floor_percent(pooled, pooled, 5.0) > 5.0
+    assert own_noise_percent(point(output_tokens_per_s=100.0), RATE) == NOISE_FLOOR_PERCENT
+    own = own_noise_percent({"pooled": {RATE: pooled}}, RATE)
+    assert own == noise_floor_percent(pooled, pooled) > NOISE_FLOOR_PERCENT

@@ -182,14 +182,24 @@ def test_the_parts_of_monitors_are_their_own_to_close(desk: OrderDesk, run: RunD
     assert run.gpu_part("host").read_bytes() == b"ab"
 
 
+def test_a_monitor_that_was_given_up_behind_a_cut_link_adds_nothing_later(
+    desk: OrderDesk, run: RunDirectory
+) -> None:
+    name = run.relative(run.gpu_part("host"))
+    do(desk.append_part(name, b"a"))
+    do(desk.close_part(name))
+    do(desk.append_part(name, b"late"))
+    assert run.gpu_part("host").read_bytes() == b"a"
+
+
 def test_what_an_attempt_is_judged_by_is_on_the_disk_at_its_end(
     desk: OrderDesk, run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[Path] = set()
     monkeypatch.setattr(os, "fsync", lambda file: synced.add(Path(f"/proc/self/fd/{file}").resolve()))
     do(desk.append_part(run.relative(run.gpu_part("host")), b"a"))
-    desk.open(POINT, 1, "load", 4, {"w0": 2}, nobody)
-    do(desk.append("w0", POINT, 1, "load", "requests", b"b"))
+    desk.open(KEY, 4, {"w0": 2}, nobody)
+    do(desk.append("w0", KEY, "requests", b"b"))
     desk.close()
     files = [run.part(POINT, 1, "w0"), run.gpu_part("host")]
     assert {path.resolve() for file in files for path in (file, file.parent)} <= synced
