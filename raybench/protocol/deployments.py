@@ -6,8 +6,9 @@ order and into the journal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import cast
 
 from raybench.errors import TargetError
 from raybench.protocol.fleet import TargetHost
@@ -71,5 +72,5 @@ class Deployments:
         if ended is None:
             return
         self._journal.append("arm_stopped", arm=arm_name, **ended)
-        if held := ended["gpu_held"]:
+        if held := cast("Sequence[str]", ended["gpu_held"]):
             raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {', '.join(held)}")

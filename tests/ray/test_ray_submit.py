@@ -58,7 +58,7 @@ def test_one_command_leaves_a_complete_run_directory_and_nothing_else(tmp_path: 
     assert len(pq.read_table(run.gpu_parquet)["gpu_uuid"].unique()) == 2
     assert pq.read_table(run.server_parquet).num_rows > 0
     assert pq.read_table(run.worker_parquet).num_rows > 0
-    assert len(json.loads(run.report_json.read_text())["points"]) == 3
+    assert len(json.loads((run.path / "report.json").read_text())["points"]) == 3
 
     assert_journal_tells_the_procedure(run)
 
