@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -37,6 +38,8 @@ from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario
 
 POLL_S = 0.5
+CONNECT_S = 5.0
+ADDRESS_WAY_OUT = "RAY_ADDRESS has to name one that runs, RAY_AUTH_TOKEN its token; unset, one is started"
 
 OnSnapshot = Callable[[Snapshot], None]
 OnNote = Callable[[str], None]
@@ -151,6 +154,17 @@ def _stop_on_signal(coordinator: Any) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _refuse_unreachable(address: str) -> None:
+    """Raises ClusterError where nobody listens: Ray itself would try for minutes. `auto` is left to it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+    except OSError as error:
+        raise ClusterError(f"no Ray at {address}: {error.strerror or error}; {ADDRESS_WAY_OUT}") from None
+
+
 @contextmanager
 def connected() -> Iterator[None]:
     """Join the Ray of the environment (as a job's driver does), else start one for this process alone.
@@ -158,6 +172,8 @@ def connected() -> Iterator[None]:
     `auth.for_own_ray` was called in the second case, before Ray was imported.
     """
     joins = os.environ.get("RAY_ADDRESS")
+    if joins:
+        _refuse_unreachable(joins)
     folder = None if joins else tempfile.mkdtemp(prefix="rb")
     settings: dict[str, Any] = {"address": joins}
     if not joins:
@@ -172,8 +188,7 @@ def connected() -> Iterator[None]:
             ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING", **settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
             first = str(error).strip().splitlines()[0]
-            way_out = "RAY_ADDRESS has to name one that runs, RAY_AUTH_TOKEN its token; unset, one is started"
-            raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}; {way_out}") from error
+            raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}; {ADDRESS_WAY_OUT}") from error
         yield
     finally:
         ray.shutdown()

@@ -1,0 +1,36 @@
+"""Joining the Ray of the environment: what is said before Ray itself tries."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from raybench.cluster.run import connected
+from raybench.errors import ClusterError
+
+
+def test_an_address_where_nobody_listens_is_refused_before_ray_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as held:  # bound, so that nobody else takes the port; nobody listens
+        held.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with (
+            pytest.raises(ClusterError, match=f"no Ray at {address}: Connection refused; RAY_ADDRESS has to"),
+            connected(),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("address", ["auto", "local", "head:"])
+def test_names_that_are_rays_own_are_left_to_ray(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def init(**settings: object) -> None:
+        given.append(settings["address"])
+
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr("ray.init", init)
+    with connected():
+        pass
+    assert given == [address]
