@@ -112,8 +112,8 @@ class RunDirectoryError(RaybenchError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         way_out = "free space on its disk" if full else "mend that"
         return cls(
-            f"{path}: cannot be written: {error.strerror or error}; {way_out}, then go on with --resume:"
-            " what is committed stays"
+            f"{path}: cannot be written: {error.strerror or error}; {way_out} and try again"
+            " (a run: go on with --resume, what is committed stays)"
         )
 
 

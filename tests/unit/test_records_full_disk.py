@@ -41,10 +41,10 @@ def files_end_at(size: int) -> Iterator[None]:
 def test_a_full_disk_is_told_with_the_way_out() -> None:
     error = RunDirectoryError.unwritten(Path("run/x"), OSError(errno.ENOSPC, "No space left on device"))
     assert str(error) == (
-        "run/x: cannot be written: No space left on device; free space on its disk, then go on with --resume:"
-        " what is committed stays"
+        "run/x: cannot be written: No space left on device; free space on its disk and try again"
+        " (a run: go on with --resume, what is committed stays)"
     )
-    assert "mend that, then go on" in str(RunDirectoryError.unwritten(Path("x"), OSError(errno.EIO, "broken")))
+    assert "mend that and try again" in str(RunDirectoryError.unwritten(Path("x"), OSError(errno.EIO, "broken")))
 
 
 def test_a_journal_line_that_does_not_fit_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
