@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from raybench.analysis import artifacts
 from raybench.analysis import engine_timings as timings
 from raybench.analysis.artifacts import arm_facts, artifact_entry, has_prompts
 from raybench.analysis.engine_log import join_log
@@ -95,6 +96,17 @@ def test_an_answer_that_used_up_its_budget_is_truncated(reason: str) -> None:
     assert (found.code, found.severity) == ("answers_truncated", "warning")
     assert "1 of 2 answers were cut off" in found.message
     assert not list(check_answers(rows, ignore_eos=True))
+
+
+def test_an_answer_of_which_nobody_knows_whether_it_has_text_is_not_called_empty() -> None:
+    assert timings.empty_answers(table(row(0, no_answer_text=None), row(1, no_answer_text=True))) == 1
+
+
+def test_the_clients_own_seconds_are_summed_beside_the_engines() -> None:
+    told = artifacts.told(table(row(0, first_token_ns=600 * MS), row(1, first_token_ns=900 * MS)))
+    assert told["request_s"] == 5.0
+    assert told["client_e2e_s"] == pytest.approx(5.04)
+    assert told["client_first_token_s"] == pytest.approx(1.5)
 
 
 def test_a_client_that_is_done_before_its_engine_is_told_of() -> None:

@@ -51,6 +51,14 @@ def test_the_interval_is_that_of_the_share_times_the_rate_of_all_requests() -> N
     assert (found.requests_per_s_low, found.requests_per_s_high) == pytest.approx((low * n / 2, high * n / 2))
 
 
+def test_fewer_than_twenty_requests_have_a_rate_and_no_interval() -> None:
+    def of(n: int) -> tuple[bool, bool]:
+        found = goodput(table([answer(k, 0.1) for k in range(n)]), LIMITS)
+        return found.requests_per_s is not None, found.requests_per_s_low is not None
+
+    assert (of(19), of(20)) == ((True, False), (True, True))
+
+
 def test_no_request_at_all_has_no_rate() -> None:
     assert goodput(table([]), LIMITS).requests_per_s is None
 
