@@ -34,6 +34,18 @@ def test_lines_of_other_events_and_of_no_point_are_left_out() -> None:
     assert history.point(P).verdict is None
 
 
+def test_a_line_about_a_point_outside_its_attempts_changes_nothing_of_it() -> None:
+    history = read_history(
+        [
+            line("attempt_started", 1, point_id=P, attempt=1),
+            line("search_probe", 2, point_id=P),
+            line("point_committed", 3, point_id=P, attempt=1, verdict="accepted", reasons=[]),
+        ]
+    )
+    assert sorted(history.point(P).attempts) == [1]
+    assert history.point(P).verdict == "accepted"
+
+
 def test_load_times_come_in_order_and_without_loads_that_did_not_end() -> None:
     history = read_history(
         [

@@ -28,9 +28,12 @@ from synthetic_run import (
 )
 
 from raybench.analysis.agreement import read_agreements
+from raybench.analysis.history import read_history
 from raybench.analysis.merge import MERGE_JSON, merge
+from raybench.analysis.parts import requests_of
 from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
+from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, read_json
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder
@@ -67,6 +70,19 @@ def test_a_row_without_a_valid_number_says_why(run: RunDirectory) -> None:
     assert reasons["tp8/1k/c2"] == [LOST]
     assert reasons["tp8/512k/c1"] == [SKIP]
     assert reasons["tp8/1k/c4"] == ["not measured"]
+
+
+def test_chunks_stay_in_the_requests_and_are_left_out_where_only_judging_is_wanted(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("tp8/1k/c2")])
+    rows = wave(10.0, 4, chunk_ns=[ns(10.4), ns(11.0)], chunk_tokens=[1, 10])
+    made.attempt(5.0, "tp8/1k/c2", 1, rows, (10.0, 12.0), ACCEPT)
+    made.event(13.0, "point_committed", point_id="tp8/1k/c2", attempt=1, verdict="accepted", reasons=[])
+    run = made.done()
+    merge(run)
+    assert pq.read_table(run.requests_parquet)["chunk_tokens"].to_pylist() == [[1, 10]] * 4
+    judged = requests_of(run, "tp8/1k/c2", 1, read_history(read_journal(run.journal)), chunks=False).table
+    assert judged["chunk_ns"].to_pylist() == judged["chunk_tokens"].to_pylist() == [None] * 4
 
 
 def test_points_have_the_fixed_schema(run: RunDirectory) -> None:
