@@ -328,6 +328,7 @@ class FakeHost:
     log: list[str] = field(default_factory=list)
     reason: str | None = None
     changes: int | None = None
+    links_watched: bool = False
     files: dict[str, bytes] = field(default_factory=dict)
     launch_error: TargetError | None = None
     gpu_held: tuple[str, ...] = ()
@@ -379,10 +380,10 @@ class FakeHost:
         self.log.append("unwatch log")
 
     async def watch_links(self) -> None:
-        pass
+        self.links_watched = True
 
     async def link_changes(self) -> int | None:
-        return self.changes
+        return self.changes if self.links_watched else None
 
     async def unwatch_gpus(self) -> None:
         self.log.append("unwatch")

@@ -11,6 +11,7 @@ from protocol_fakes import NS_PER_S, FakeEngine, Stage, scenario
 
 from raybench.engines import ENGINES
 from raybench.engines.contract import Counters, Gauges, Http, QueueState, Reply
+from raybench.load.order import OrderKey
 from raybench.records.stream import read_part
 from raybench.scenario.schema import Scenario
 
@@ -75,6 +76,28 @@ def test_o_p1_no_flush_ever_happens_during_a_load(tmp_path: Path, monkeypatch: p
     log = once(stage.engine.log)
     loads = [number for number, name in enumerate(log) if name == "load"]
     assert [log[number - 1 : number + 3] for number in loads] == [["counters", "load", "idle", "counters"]] * 2
+
+
+def test_a_link_of_the_targets_host_that_flaps_under_load_voids_the_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ENGINES, "sglang", FakeEngine())
+    stage = Stage(tmp_path, scenario(), FakeEngine())
+    stage.host.changes = 2
+    asyncio.run(stage.play())
+    assert [verdict for _, _, verdict in stage.commits()] == ["void"]
+    (told,) = stage.events("verdict")
+    assert [found["code"] for found in told["findings"] if found["severity"] == "void"] == ["link_interrupted"]
+
+
+def test_what_a_worker_sends_after_the_load_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = play(scenario(), FakeEngine(), tmp_path, monkeypatch)
+    ((point_id, attempt, _),) = stage.commits()
+    assert attempt is not None
+    part = stage.run.part(point_id, attempt, "w000")
+    before = part.read_bytes()
+    asyncio.run(stage.fleet.desk.append("w000", OrderKey(point_id, attempt, "load"), "requests", b"late"))
+    assert part.read_bytes() == before
 
 
 def test_o_l1_the_prewarm_obeys_the_cap_of_the_load_and_sends_other_text(
