@@ -81,8 +81,9 @@ def test_o_p1_no_flush_ever_happens_during_a_load(tmp_path: Path, monkeypatch: p
 def test_a_link_of_the_targets_host_that_flaps_under_load_voids_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ENGINES, "sglang", FakeEngine())
-    stage = Stage(tmp_path, scenario(), FakeEngine())
+    engine = FakeEngine()
+    monkeypatch.setitem(ENGINES, "sglang", engine)
+    stage = Stage(tmp_path, scenario(), engine)
     stage.host.changes = 2
     asyncio.run(stage.play())
     assert [verdict for _, _, verdict in stage.commits()] == ["void"]
