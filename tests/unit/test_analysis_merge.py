@@ -85,6 +85,41 @@ def test_chunks_stay_in_the_requests_and_are_left_out_where_only_judging_is_want
     assert judged["chunk_ns"].to_pylist() == judged["chunk_tokens"].to_pylist() == [None] * 4
 
 
+def test_the_request_log_of_an_arm_is_joined_to_the_requests_of_that_arm(tmp_path: Path) -> None:
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("tp8/1k/c2"), planned("1k/1k/c2")])
+    rows = [row | {"response_id": f"chatcmpl-{row['ticket']}"} for row in wave(10.0, 4)]
+    for at_s, arm in ((5.0, "tp8"), (25.0, "1k")):  # the second arm is called as the workload is
+        made.attempt(at_s, f"{arm}/1k/c2", 1, rows, (10.0, 12.0), ACCEPT)
+        done = {"point_id": f"{arm}/1k/c2", "attempt": 1, "verdict": "accepted", "reasons": []}
+        made.event(at_s + 8.0, "point_committed", **done)
+    made.run.next_request_log("tp8").write_text("".join(map(served, rows)))
+    run = made.done()
+    merge(run)
+    told = pq.read_table(run.requests_parquet, columns=["point_id", "engine_decode_s"]).to_pylist()
+    assert {(row["point_id"], row["engine_decode_s"]) for row in told} == {("tp8/1k/c2", 2.0), ("1k/1k/c2", None)}
+
+
+def served(row: dict[str, Any]) -> str:
+    """The line of a server's request log about this answer."""
+    told = {
+        "artifact_type": "ninfer_serve_request_log",
+        "schema_version": 21,
+        "event": "request_done",
+        "timestamp_unix_ms": START_UNIX_NS // 10**6 + 11_000,
+        "server_instance_id": "i",
+        "request": {"request_id": row["ticket"]},
+        "result": {
+            "finish_reason": "output_limit",
+            "prompt_tokens": row["input_tokens"],
+            "completion_tokens": row["output_tokens"],
+            "prefix_cache_hit_tokens": 0,
+        },
+        "timings_seconds": {"prepare": 0.1, "vision": 0.0, "prefill": 0.4, "decode": 2.0, "total": 2.5},
+    }
+    return json.dumps(told) + "\n"
+
+
 def test_points_have_the_fixed_schema(run: RunDirectory) -> None:
     assert pq.read_schema(run.points_parquet).equals(POINTS)
 
