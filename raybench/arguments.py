@@ -26,12 +26,10 @@ PACKAGED = Path(__file__).parent / "scenario" / "packaged"
 
 def scenario_path(given: str) -> Path:
     """The file of that path; a bare name that is no file here is that of a scenario that raybench brings along."""
-    packaged = PACKAGED / f"{given}.yaml"
-    return (
-        packaged
-        if packaged.parent == PACKAGED and packaged.is_file() and not Path(given).exists()
-        else Path(given)
-    )
+    path, packaged = Path(given), PACKAGED / f"{given}.yaml"
+    if not path.exists() and packaged.parent == PACKAGED and packaged.is_file():
+        return packaged
+    return path
 
 
 ScenarioFile = Annotated[

@@ -19,6 +19,7 @@ Any room may import this module.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +97,11 @@ class TargetError(RaybenchError):
         self.step = step
         self.message = message
         super().__init__(f"{step}: {message}")
+
+    @classmethod
+    def gpu_memory_held(cls, arm_name: str, held: Iterable[str]) -> TargetError:
+        """An arm has ended and its memory is not back. held: each GPU with how much."""
+        return cls("stop", f"{arm_name} has ended, but GPU memory is still held: {', '.join(held)}")
 
     def __reduce__(self) -> tuple[type[TargetError], tuple[str, str]]:
         return type(self), (self.step, self.message)

@@ -95,8 +95,7 @@ def _try(
     finally:
         record = launched.stop()
     if record.gpu_held:
-        held = ", ".join(record.gpu_held)
-        raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {held}")
+        raise TargetError.gpu_memory_held(arm_name, record.gpu_held)
     free = record.gpu_free_bytes_ready
     return Trial(
         value,

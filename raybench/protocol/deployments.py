@@ -73,4 +73,4 @@ class Deployments:
             return
         self._journal.append("arm_stopped", arm=arm_name, **ended)
         if held := cast("Sequence[str]", ended["gpu_held"]):
-            raise TargetError("stop", f"{arm_name} has ended, but GPU memory is still held: {', '.join(held)}")
+            raise TargetError.gpu_memory_held(arm_name, held)
