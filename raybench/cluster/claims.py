@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import ray
-from ray.exceptions import ActorAlreadyExistsError, GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError
 from ray.util import list_named_actors
 
 from raybench.cluster.calls import own_node, pinned
@@ -92,7 +92,7 @@ def _claim(what: str, run_id: str, stack: ExitStack) -> str | None:
     while True:
         try:
             actor = pinned(ClaimActor, own_node(), name=name, namespace=NAMESPACE).remote(run_id)
-        except ActorAlreadyExistsError:
+        except ValueError:  # the name is taken; Ray has a class of its own for it, but not in all versions
             holder = _holder(name)
             if holder is not None:
                 return holder
