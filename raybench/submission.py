@@ -43,6 +43,12 @@ from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Scenario
 
+#: A job runs the `python` that Ray's own environment has first on its PATH.
+MODULE_WAY_OUT = (
+    "the Python of the cluster lacks raybench's dependencies: run `ray start` in an activated environment that has"
+    " them (docs/OPERATIONS.md, A cluster)"
+)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -180,16 +186,18 @@ def _follow(client: Any, submission: jobs.Submission, console: Console) -> Liste
             for line in client.get_job_logs(submission.submission_id).splitlines():
                 listener.on_last_line(line)
     if listener.outcome is None and listener.error is None:
-        listener.error = _unexplained_end(status, listener.said)
+        listener.error = unexplained_end(status, listener.said)
     return listener
 
 
-def _unexplained_end(status: str, said: list[str]) -> dict[str, Any]:
+def unexplained_end(status: str, said: list[str]) -> dict[str, Any]:
     """What to say of a job that ended before its driver could say how the run ended."""
     if status == "STOPPED":
         return {"message": "the run was stopped", "exit_code": EXIT_NOT_ALL_VALID}
     tail = "\n".join(said[-15:])
     message = f"the job ended as {status} without an outcome" + (f"; its last words:\n{tail}" if tail else "")
+    if "ModuleNotFoundError: " in tail:
+        message += f"\n{MODULE_WAY_OUT}"
     return {"message": message, "exit_code": EXIT_CLUSTER}
 
 
@@ -272,7 +280,7 @@ def submit_rooflines(
             raise
     print_rooflines(found, console, as_json=as_json)
     if not found and not errors:
-        errors.append(_unexplained_end(status, said))
+        errors.append(unexplained_end(status, said))
     for error in errors:
         progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
     return int(errors[0]["exit_code"]) if errors else EXIT_OK

@@ -187,7 +187,11 @@ def connected() -> Iterator[None]:
         try:
             ray.init(namespace=NAMESPACE, log_to_driver=False, logging_level="WARNING", **settings)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            first = str(error).strip().splitlines()[0]
+            told = str(error).strip()
+            if told.startswith("Version mismatch"):
+                versions = " ".join(told.split())
+                raise ClusterError(f"{joins}: {versions} Ray and Python have to be the same everywhere") from error
+            first = told.splitlines()[0]
             raise ClusterError(f"no Ray at {joins or 'this machine'}: {first}; {ADDRESS_WAY_OUT}") from error
         yield
     finally:

@@ -34,3 +34,20 @@ def test_names_that_are_rays_own_are_left_to_ray(address: str, monkeypatch: pyte
     with connected():
         pass
     assert given == [address]
+
+
+def test_a_cluster_of_another_version_is_refused_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**settings: object) -> None:
+        raise RuntimeError(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.52.1\n    Python: 3.11.7\n"
+            "This process on node 10.0.0.1 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+        )
+
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    monkeypatch.setattr("ray.init", init)
+    with pytest.raises(ClusterError) as refused, connected():
+        pass
+    assert str(refused.value) == (
+        "auto: Version mismatch: The cluster was started with: Ray: 2.52.1 Python: 3.11.7 This process on node"
+        " 10.0.0.1 was started with: Ray: 2.60.0 Python: 3.11.7 Ray and Python have to be the same everywhere"
+    )
