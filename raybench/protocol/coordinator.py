@@ -43,7 +43,8 @@ from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import PlannedSearch, Point
 from raybench.scenario.schema import Arm, Limits, Scenario

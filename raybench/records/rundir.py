@@ -21,10 +21,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from raybench.errors import RunDirectoryError
-from raybench.records.files import replacing, sync_folder, writing
-from raybench.records.strict_json import read_json, write_json
-
-__all__ = ["RunDirectory", "make_writable", "read_json", "replacing", "safe_name", "write_json"]
+from raybench.records.files import sync_folder, writing
+from raybench.records.strict_json import read_json
 
 SUFFIX = ".arrows"
 _SESSION = re.compile(r"~([2-9]|[1-9][0-9]+)$")

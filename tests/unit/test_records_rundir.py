@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory, plain_name, replacing, safe_name
+from raybench.records.files import replacing
+from raybench.records.rundir import RunDirectory, plain_name, safe_name
 
 POINT = "base/16k/c64"
 
