@@ -13,7 +13,7 @@ from raybench.engines.contract import Http, Reply
 from raybench.engines.histogram import Histogram, LatencyName
 from raybench.engines.loose_json import int_of, list_of, object_of, str_of
 from raybench.engines.metrics import Metrics
-from raybench.engines.redact import redact
+from raybench.records.redact import redact
 
 #: A server answers so for a path that it does not have.
 UNKNOWN_PATH = (404, 405)

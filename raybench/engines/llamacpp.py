@@ -21,7 +21,7 @@ from raybench.engines.contract import (
 from raybench.engines.control import UNKNOWN_PATH, instance_id, model_card, read_metrics
 from raybench.engines.loose_json import int_of, list_of, object_of, str_of
 from raybench.engines.openai import OpenAI, openai_template
-from raybench.engines.redact import redact
+from raybench.records.redact import redact
 
 _NOT_IMPLEMENTED = 501
 _NO_ERASE = "the server does not erase slots: start it with --slot-save-path DIR, or with --no-cache-prompt"

@@ -29,10 +29,10 @@ from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.histogram import Histogram, LatencyName
 from raybench.engines.loose_json import bool_of, int_of, list_of, object_of, str_of
 from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
 from raybench.engines.sglang_log import read_log_line
 from raybench.engines.skim import SkimmingDecoder
+from raybench.records.redact import redact
 
 #: Longer than the server's own wait for idle, so that its answer is read and not our timeout.
 _FLUSH_ANSWER_S = 10.0
