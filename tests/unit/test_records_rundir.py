@@ -134,6 +134,12 @@ def test_the_folder_of_an_arm_is_made(run: RunDirectory) -> None:
     assert run.arm("e7b").is_dir()
 
 
+def test_a_folder_that_cannot_be_made_is_told_with_the_way_out(run: RunDirectory) -> None:
+    (run.arm("a") / "request-log").write_text("in the way")
+    with pytest.raises(RunDirectoryError, match=r"request-log: cannot be written: .*go on with --resume"):
+        run.next_request_log("a")
+
+
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:
     path = tmp_path / "points.parquet"
     path.write_bytes(b"old")
