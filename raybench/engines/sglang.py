@@ -7,7 +7,6 @@ procedure's calls run in the coordinator. `/health` is never called: on an idle 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from raybench.engines import sglang_metrics
 from raybench.engines.bodies import RID
@@ -27,7 +26,7 @@ from raybench.engines.contract import (
 from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.histogram import Histogram, LatencyName
-from raybench.engines.loose_json import bool_of, int_of, list_of, object_of, str_of
+from raybench.engines.loose_json import JsonObject, bool_of, int_of, list_of, object_of, str_of
 from raybench.engines.openai import openai_decoder, openai_template
 from raybench.engines.sglang_generate import GenerateReader, generate_template
 from raybench.engines.sglang_log import read_log_line
@@ -159,7 +158,7 @@ async def _clear_storage(http: Http, timeout_s: float) -> str:
     return f"storage tier {backend}: {reply.summary}"
 
 
-def queue_of_loads(body: Any) -> QueueState | None:
+def queue_of_loads(body: object) -> QueueState | None:
     """/v1/loads, one entry a data-parallel rank. It knows nothing of write-backs to a host tier."""
     loads = list_of(object_of(body).get("loads"))
     running = queued = 0
@@ -174,7 +173,7 @@ def queue_of_loads(body: Any) -> QueueState | None:
     return QueueState(running, queued) if loads else None
 
 
-def queue_of_get_load(body: Any) -> QueueState | None:
+def queue_of_get_load(body: object) -> QueueState | None:
     """/get_load, one entry a rank; `num_reqs` holds the waiting ones as well."""
     loads = list_of(body)
     requests = queued = 0
@@ -187,7 +186,7 @@ def queue_of_get_load(body: Any) -> QueueState | None:
     return QueueState(max(0, requests - queued), queued) if loads else None
 
 
-def _instance(info: Mapping[str, Any]) -> str | None:
+def _instance(info: JsonObject) -> str | None:
     """From the seed drawn at each start and, from 0.5.17 on, the measured times of the start.
 
     A seed fixed by --random-seed on an older version hides a restart; counters that fall show it.
@@ -196,18 +195,18 @@ def _instance(info: Mapping[str, Any]) -> str | None:
     return instance_id(clues) if clues else None
 
 
-def _states(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _states(info: JsonObject) -> list[JsonObject]:
     return [object_of(state) for state in list_of(info.get("internal_states"))]
 
 
-def _max_running_requests(info: Mapping[str, Any]) -> int | None:
+def _max_running_requests(info: JsonObject) -> int | None:
     """Of the whole deployment: the ranks' own limits added up."""
     own = [int_of(state.get("effective_max_running_requests_per_dp")) for state in _states(info)]
     known = [limit for limit in own if limit is not None]
     return sum(known) if known else int_of(info.get("max_running_requests"))
 
 
-def _kv_pool_tokens(info: Mapping[str, Any]) -> int | None:
+def _kv_pool_tokens(info: JsonObject) -> int | None:
     """Of the whole deployment: each data-parallel rank has its own pool."""
     own = [int_of(object_of(state.get("memory_usage")).get("token_capacity")) for state in _states(info)]
     known = [capacity for capacity in own if capacity is not None]
