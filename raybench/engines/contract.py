@@ -230,6 +230,13 @@ class Gauges:
     output_tokens_per_s: float | None = None
     accept_length: float | None = None
 
+    @property
+    def queue(self) -> QueueState | None:
+        """None when one of its numbers is not known."""
+        if self.running_requests is None or self.queued_requests is None:
+            return None
+        return QueueState(int(self.running_requests), int(self.queued_requests))
+
 
 @dataclass(frozen=True)
 class Facts:
