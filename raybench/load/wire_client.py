@@ -181,7 +181,7 @@ class WireClient:
         limits = self._limits
         idle_ns = None if limits.idle_timeout_s is None else int(limits.idle_timeout_s * 1e9)
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
-        while True:
+        while idle_ns is not None or total_ns is not None:
             await asyncio.sleep(pause_s)
             now_ns = self._now()
             silent: list[tuple[Response, int | None]] = []
