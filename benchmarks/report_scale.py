@@ -24,9 +24,10 @@ import pyarrow as pa
 
 from raybench.records.clock import ClockAnchor
 from raybench.records.journal import Journal
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.schema import GPU, REQUESTS
 from raybench.records.stream import part_metadata
+from raybench.records.strict_json import write_json
 
 START_UNIX_NS = 1_800_000_000 * 10**9
 ARMS = ("tp2pp4", "tp8")

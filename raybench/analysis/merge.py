@@ -48,9 +48,11 @@ from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.errors import RunDirectoryError
+from raybench.records.files import replacing
 from raybench.records.journal import TORN_LINE, read_journal
-from raybench.records.rundir import RunDirectory, read_json, replacing, write_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.stream import unify
+from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.search import Search, request_limits
 
 #: File of how the tables were made and what merge had to say, beside them.

@@ -23,7 +23,8 @@ from raybench.analysis.point_metrics import POINT_METRICS, Row
 from raybench.analysis.stats import Stamps
 from raybench.analysis.vram import GpuSeries, over_all_gpus, whole_bytes
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory, replacing
+from raybench.records.files import replacing
+from raybench.records.rundir import RunDirectory
 from raybench.scenario.levels import Level
 
 #: Of every Parquet file of a run.

@@ -33,7 +33,8 @@ from raybench.records.clock import AnchoredClock
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline, stored_rooflines
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario
 

@@ -32,7 +32,8 @@ from raybench.cluster.fleet import COORDINATOR_CONCURRENCY
 from raybench.errors import ClusterError, RaybenchError, RunDirectoryError
 from raybench.protocol.invocation import Outcome
 from raybench.protocol.progress import Snapshot
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.scenario.load import effective, scenario_sha256
 from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Scenario

@@ -28,7 +28,8 @@ from raybench.protocol.fleet import LogReading, ServiceReport
 from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.files import write_file
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Arm, Scenario, Service
 

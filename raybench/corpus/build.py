@@ -13,6 +13,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from raybench.corpus.id_files import problem
 from raybench.corpus.rendered import escaped_lengths
 from raybench.corpus.tokens import IDS_FILE, META_FILE, META_FORMAT, TEXT_FILE, TEXT_STARTS_FILE, ids_sha256
-from raybench.corpus.windows import distinct_windows
 from raybench.errors import ConfigError
 
 #: Bytes of text that go to the tokenizer at a time, and blocks that it works on in parallel.
@@ -33,14 +33,10 @@ BLOCKS_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class BuiltCorpus:
-    """What was built. windows: how many requests can start with a page of their own (16 tokens or more)."""
+    """What was built. sha256: `corpus.tokens.ids_sha256` of its ids."""
 
-    path: Path
     tokens: int
     sha256: str
-    windows: int
-    files: int
-    text_bytes: int
 
 
 def build_corpus(
@@ -50,7 +46,7 @@ def build_corpus(
 
     No special tokens are added. The directory appears only when it is complete. Raises ConfigError for a
     missing package, tokenizer or file, for text that is not UTF-8 (with the byte offset), for an empty
-    result, and if `out` exists.
+    result, and if `out` exists or cannot be written.
     """
     if not files:
         raise ConfigError("corpus build", "no text files were named")
@@ -59,8 +55,8 @@ def build_corpus(
     tokenizer = _load_tokenizer(tokenizer_json)
     beside = out.with_name(f".{out.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     try:
+        beside.mkdir(parents=True)
         ids, starts = _tokenise(files, tokenizer, beside / TEXT_FILE, block_bytes)
         if len(ids) == 0:
             raise problem(files[0], "the files give no tokens", value=f"{len(files)} files")
@@ -76,9 +72,11 @@ def build_corpus(
         }
         (beside / META_FILE).write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
         beside.rename(out)
+    except OSError as error:
+        raise problem(out, "cannot be written", str(error.strerror or error)) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    return BuiltCorpus(out, len(ids), sha256, distinct_windows(ids), len(files), int(starts[-1]))
+    return BuiltCorpus(len(ids), sha256)
 
 
 def _load_tokenizer(path: Path) -> Any:
@@ -89,13 +87,13 @@ def _load_tokenizer(path: Path) -> Any:
             "corpus build", "the package `tokenizers` is not installed; try: pip install 'raybench[corpus]'"
         ) from None
     try:
-        text = path.read_text(encoding="utf-8")
-        content = orjson.loads(text)
+        data = path.read_bytes()
+        content = orjson.loads(data)
+        if not isinstance(content, dict) or "model" not in content:
+            raise problem(path, "no tokenizer: it has no `model`", allowed="a tokenizer.json (Hugging Face)")
+        return Tokenizer.from_buffer(data)
     except (OSError, ValueError) as error:
         raise problem(path, "the tokenizer cannot be read", str(error)) from None
-    if not isinstance(content, dict) or "model" not in content:
-        raise problem(path, "no tokenizer: it has no `model`", allowed="a tokenizer.json (Hugging Face)")
-    return Tokenizer.from_str(text)
 
 
 def _tokenise(
@@ -106,7 +104,8 @@ def _tokenise(
     starts: list[NDArray[np.int64]] = []
     written = 0
     with text_file.open("wb") as text:
-        for blocks in _batched(_all_blocks(files, block_bytes)):
+        all_blocks = _all_blocks(files, block_bytes)
+        while blocks := list(islice(all_blocks, BLOCKS_AT_ONCE)):
             for block, encoding in zip(
                 blocks, tokenizer.encode_batch(blocks, add_special_tokens=False), strict=True
             ):
@@ -128,17 +127,6 @@ def _token_starts(block: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.
     characters = np.array([start for start, _ in offsets], np.int64)
     characters[:1] = 0
     return bounds[np.maximum.accumulate(characters)]
-
-
-def _batched(blocks: Iterator[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for block in blocks:
-        batch.append(block)
-        if len(batch) == BLOCKS_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _all_blocks(files: Sequence[Path], block_bytes: int) -> Iterator[str]:

@@ -220,11 +220,6 @@ def hash_pages(pages: Pages) -> NDArray[np.uint64]:
     return hashes
 
 
-def distinct_windows(ids: NDArray[np.uint32], input_tokens: int = FIRST_PAGE_TOKENS) -> int:
-    """How many requests of this length a corpus can give to a server instance that saw nothing yet."""
-    return len(SeenPages().fresh_starts(ids, input_tokens))
-
-
 def corpus_need(requests: Mapping[int, int]) -> int:
     """Corpus tokens needed to send these requests (input tokens -> count) to one server instance.
 

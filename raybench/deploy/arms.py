@@ -20,10 +20,10 @@ from raybench.deploy.diagnosis import Reason, diagnose, kernel_kills, memory_mib
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
 from raybench.deploy.process import LaunchedProcess, LogPattern, UrlAnswers
 from raybench.engines import ENGINES
-from raybench.engines.redact import redact
 from raybench.errors import TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
+from raybench.records.redact import redact
 from raybench.scenario.launch import Launch
 from raybench.scenario.schema import Arm
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import psutil
 
 from raybench.monitors.gpu import GpuStatus
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 
 GPUS_FILE = "gpus.json"
 

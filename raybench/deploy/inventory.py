@@ -10,8 +10,8 @@ from pathlib import Path
 
 from raybench.deploy.commands import run_command
 from raybench.deploy.ledger import DigestCache, digest_input
-from raybench.engines.redact import redact_text
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.records.redact import redact_text
 from raybench.scenario.launch import Inventory
 
 COMMAND_TIMEOUT_S = 60.0

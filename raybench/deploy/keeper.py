@@ -34,8 +34,8 @@ from raybench.deploy.commands import Ran
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
 from raybench.deploy.keeper_report import Phase
 from raybench.deploy.service import InUse, Seen
-from raybench.engines.redact import redact_text
 from raybench.errors import EXIT_OK, EXIT_SERVICE, ConfigError
+from raybench.records.redact import redact_text
 from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.schema import Service
 

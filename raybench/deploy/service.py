@@ -17,9 +17,9 @@ from typing import Any
 from raybench.deploy.commands import Ran, run_command
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply, RequestShape
-from raybench.engines.redact import redact_text
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
+from raybench.records.redact import redact_text
 from raybench.scenario.schema import Service
 
 POLL_S = 0.2

@@ -230,6 +230,13 @@ class Gauges:
     output_tokens_per_s: float | None = None
     accept_length: float | None = None
 
+    @property
+    def queue(self) -> QueueState | None:
+        """None when one of its numbers is not known."""
+        if self.running_requests is None or self.queued_requests is None:
+            return None
+        return QueueState(int(self.running_requests), int(self.queued_requests))
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -256,28 +263,17 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class LogRank:
-    """Which process printed a line. group: its data-parallel rank, None where there is but one.
-
-    stage: its pipeline stage. twins: its place among the processes that do the same work (tensor, expert
-    and context ranks), by name.
-    """
-
-    group: int | None = None
-    stage: int = 0
-    twins: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True)
 class LogLine:
-    """One line of the engine's log that tells something about its cache.
+    """One line of the engine's log that tells something about its cache: columns of `records.schema.SERVER_LOG`.
 
-    requests: of a prefill batch, or retracted. new_tokens / cached_tokens: computed in a prefill batch, and found
-    in any tier. told_hit_rate: what the line itself says of its rate, 0..1.
+    dp_group, stage, twins: which process printed it; twins tells those apart that do the same work (tensor,
+    expert and context ranks).
     """
 
     kind: Literal["prefill", "retraction", "flush", "flush_refused"]
-    rank: LogRank = LogRank()
+    dp_group: int | None = None
+    stage: int = 0
+    twins: str = ""
     requests: int | None = None
     new_tokens: int | None = None
     cached_tokens: int | None = None

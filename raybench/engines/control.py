@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -13,7 +13,7 @@ from raybench.engines.contract import Http, Reply
 from raybench.engines.histogram import Histogram, LatencyName
 from raybench.engines.loose_json import int_of, list_of, object_of, str_of
 from raybench.engines.metrics import Metrics
-from raybench.engines.redact import redact
+from raybench.records.redact import redact
 
 #: A server answers so for a path that it does not have.
 UNKNOWN_PATH = (404, 405)
@@ -37,11 +37,13 @@ async def model_card(http: Http) -> ModelCard:
     return ModelCard(str_of(first.get("id")), int_of(first.get("max_model_len")), raw)
 
 
-async def get_first(http: Http, *paths: str) -> Reply:
+async def ask_first(
+    http: Http, *paths: str, method: Literal["GET", "POST"] = "GET", timeout_s: float = 10.0
+) -> Reply:
     """The reply of the first path that the server has; endpoints get renamed (case O-P6)."""
     reply = Reply(None, error="no path was asked")
     for path in paths:
-        reply = await http.request("GET", path)
+        reply = await http.request(method, path, timeout_s=timeout_s)
         if reply.status not in UNKNOWN_PATH:
             break
     return reply

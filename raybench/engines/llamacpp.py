@@ -20,8 +20,9 @@ from raybench.engines.contract import (
 )
 from raybench.engines.control import UNKNOWN_PATH, instance_id, model_card, read_metrics
 from raybench.engines.loose_json import int_of, list_of, object_of, str_of
+from raybench.engines.metrics import Metrics
 from raybench.engines.openai import OpenAI, openai_template
-from raybench.engines.redact import redact
+from raybench.records.redact import redact
 
 _NOT_IMPLEMENTED = 501
 _NO_ERASE = "the server does not erase slots: start it with --slot-save-path DIR, or with --no-cache-prompt"
@@ -43,11 +44,8 @@ class LlamaCpp(OpenAI):
     async def queue(self, http: Http) -> QueueState | None:
         """From /metrics, else from the slots: while one is free, nothing waits."""
         metrics = await read_metrics(http)
-        if metrics is not None:
-            running = metrics.total("llamacpp:requests_processing")
-            queued = metrics.total("llamacpp:requests_deferred")
-            if running is not None and queued is not None:
-                return QueueState(int(running), int(queued))
+        if metrics is not None and (state := _gauges(metrics).queue) is not None:
+            return state
         slots = list_of((await http.request("GET", "/slots")).json())
         busy = sum(object_of(slot).get("is_processing") is True for slot in slots)
         return QueueState(busy, 0) if slots else None
@@ -84,11 +82,7 @@ class LlamaCpp(OpenAI):
             prefix_queried_tokens=prompt,
             prefix_hit_tokens=cached,
         )
-        gauges = Gauges(
-            running_requests=metrics.total("llamacpp:requests_processing"),
-            queued_requests=metrics.total("llamacpp:requests_deferred"),
-        )
-        return counters, gauges
+        return counters, _gauges(metrics)
 
     async def facts(self, http: Http) -> Facts:
         props = object_of((await http.request("GET", "/props")).json())
@@ -104,3 +98,10 @@ class LlamaCpp(OpenAI):
             context_tokens=int_of(settings.get("n_ctx")) or card.context_tokens,
             raw={"props": redact(props), **card.raw} if props else card.raw,
         )
+
+
+def _gauges(metrics: Metrics) -> Gauges:
+    return Gauges(
+        running_requests=metrics.total("llamacpp:requests_processing"),
+        queued_requests=metrics.total("llamacpp:requests_deferred"),
+    )

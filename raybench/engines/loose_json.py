@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-JsonObject = dict[str, Any]
+JsonObject = Mapping[str, Any]
 
-_NO_OBJECT: Mapping[str, Any] = {}
+_NO_OBJECT: JsonObject = {}
 
 
 def parse_object(data: bytes) -> JsonObject | None:
@@ -41,7 +41,7 @@ def str_of(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def object_of(value: object) -> Mapping[str, Any]:
+def object_of(value: object) -> JsonObject:
     return value if isinstance(value, dict) else _NO_OBJECT
 
 

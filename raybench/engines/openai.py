@@ -8,7 +8,6 @@ none (cases O-S3, O-S4). Counts come from `usage`; without it they are estimated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from raybench.engines.bodies import PROMPT, make_template
 from raybench.engines.contract import (
@@ -82,10 +81,11 @@ class OpenAIReader:
 
     def __init__(self) -> None:
         self.answer = Answer()
+        self.counted: int | None = 0
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._calls: dict[int, ToolCall] = {}  # by the index that the server gives them
         self._answered = False
-        self.counted: int | None = 0
 
     def event(self, message: JsonObject, stamp_ns: int) -> None:
         self._take_totals(message)
@@ -113,10 +113,11 @@ class OpenAIReader:
         answer = self.answer
         answer.text = "".join(self._text)
         answer.reasoning = "".join(self._reasoning)
+        answer.tool_calls = list(self._calls.values())
         brought_tokens = bool(answer.output_tokens) or bool(answer.chunk_ns)
         answer.no_answer_text = brought_tokens and not self._answered
 
-    def _take_parts(self, choice: Any, delta: Any) -> bool:
+    def _take_parts(self, choice: JsonObject, delta: JsonObject) -> bool:
         """Text, reasoning under either name (once), tool calls; False when there is none of them."""
         text = str_of(choice.get("text")) or str_of(delta.get("content"))
         tool_calls = list_of(delta.get("tool_calls"))
@@ -131,19 +132,15 @@ class OpenAIReader:
             self._answered = True
         return bool(text or tool_calls or reasoning)
 
-    def _take_tool_call(self, call: Any) -> None:
+    def _take_tool_call(self, call: JsonObject) -> None:
         """A whole call, or a piece of one: a stream sends the name once and the arguments in pieces."""
-        calls, index = self.answer.tool_calls, int_of(call.get("index"))
-        if index is None:
-            index = len(calls)
-        while len(calls) <= min(index, len(calls)):
-            calls.append(ToolCall())
+        index = int_of(call.get("index"))
+        known = self._calls.setdefault(len(self._calls) if index is None else index, ToolCall())
         function = object_of(call.get("function"))
-        known = calls[min(index, len(calls) - 1)]
         known.name = str_of(function.get("name")) or known.name
         known.arguments += str_of(function.get("arguments")) or ""
 
-    def _take_finish(self, choice: Any) -> None:
+    def _take_finish(self, choice: JsonObject) -> None:
         reason = str_of(choice.get("finish_reason"))
         if reason is None:
             return
@@ -173,7 +170,7 @@ class OpenAIReader:
         if "metrics" in message:
             self._take_metrics(object_of(message["metrics"]))
 
-    def _take_sglext(self, sglext: Any) -> None:
+    def _take_sglext(self, sglext: JsonObject) -> None:
         """SGLang's tiers of cached tokens; left out by the server when nothing was cached."""
         details = sglext.get("cached_tokens_details")
         if not isinstance(details, dict):
@@ -184,7 +181,7 @@ class OpenAIReader:
             tiers = (answer.cached_tokens_device, answer.cached_tokens_host, answer.cached_tokens_storage)
             answer.cached_tokens = sum(tier or 0 for tier in tiers)
 
-    def _take_timings(self, timings: Any) -> None:
+    def _take_timings(self, timings: JsonObject) -> None:
         """llama.cpp's own counts, for what `usage` did not say. `prompt_n` excludes `cache_n`."""
         answer = self.answer
         cached, computed = int_of(timings.get("cache_n")), int_of(timings.get("prompt_n"))
@@ -199,7 +196,7 @@ class OpenAIReader:
         answer.draft_tokens = int_of(timings.get("draft_n"))
         answer.accepted_tokens = int_of(timings.get("draft_n_accepted"))
 
-    def _take_metrics(self, metrics: Any) -> None:
+    def _take_metrics(self, metrics: JsonObject) -> None:
         """vLLM's per-request metrics; its time to the first token starts when the queue ends."""
         answer = self.answer
         queue_s = answer.engine_queue_s = seconds_of_ms(metrics.get("queue_time_ms"))

@@ -7,7 +7,6 @@ procedure's calls run in the coordinator. `/health` is never called: on an idle 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from raybench.engines import sglang_metrics
 from raybench.engines.bodies import RID
@@ -24,15 +23,15 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
-from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
+from raybench.engines.control import UNKNOWN_PATH, ask_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.decoder import BodyDecoder, StreamDecoder
 from raybench.engines.histogram import Histogram, LatencyName
-from raybench.engines.loose_json import bool_of, int_of, list_of, object_of, str_of
+from raybench.engines.loose_json import JsonObject, bool_of, int_of, list_of, object_of, str_of
 from raybench.engines.openai import openai_decoder, openai_template
-from raybench.engines.redact import redact
 from raybench.engines.sglang_generate import GenerateReader, generate_template
 from raybench.engines.sglang_log import read_log_line
 from raybench.engines.skim import SkimmingDecoder
+from raybench.records.redact import redact
 
 #: Longer than the server's own wait for idle, so that its answer is read and not our timeout.
 _FLUSH_ANSWER_S = 10.0
@@ -70,14 +69,14 @@ class SGLang:
         return BodyDecoder(GenerateReader(), event_bytes_max=event_bytes_max)
 
     async def alive(self, http: Http) -> Reply:
-        return await get_first(http, "/ping", "/ready", "/v1/models")
+        return await ask_first(http, "/ping", "/ready", "/v1/models")
 
     async def queue(self, http: Http) -> QueueState | None:
         """From /v1/loads (0.5.9 may answer 500 there), else /get_load (gone by 0.5.22), else /metrics."""
         loads = await http.request("GET", "/v1/loads", params={"include": "core,queues"})
-        state = queue_of_loads(loads.json())
+        state = _queue_of_loads(loads.json())
         if state is None and loads.status is not None:
-            state = queue_of_get_load((await http.request("GET", "/get_load")).json())
+            state = _queue_of_get_load((await http.request("GET", "/get_load")).json())
         if state is None and loads.status is not None:
             metrics = await read_metrics(http)
             state = None if metrics is None else sglang_metrics.queue_state(metrics)
@@ -112,7 +111,7 @@ class SGLang:
         return await read_latencies(http, _LATENCIES)
 
     async def facts(self, http: Http) -> Facts:
-        info = object_of((await get_first(http, "/server_info", "/get_server_info")).json())
+        info = object_of((await ask_first(http, "/server_info", "/get_server_info")).json())
         card = await model_card(http)
         flag = bool_of(info.get("incremental_streaming_output"))
         radix_off = bool_of(info.get("disable_radix_cache"))
@@ -147,19 +146,16 @@ async def _clear_storage(http: Http, timeout_s: float) -> str:
 
     The old path is gone by 0.5.22. A 200 is no proof: it comes even when the backend failed.
     """
-    info = object_of((await get_first(http, "/server_info", "/get_server_info")).json())
+    info = object_of((await ask_first(http, "/server_info", "/get_server_info")).json())
     backend = str_of(info.get("hicache_storage_backend"))
     if backend is None:
         return ""
-    reply = Reply(None, error="not asked")
-    for path in ("/hicache/storage-backend/clear", "/clear_hicache_storage_backend"):
-        reply = await http.request("POST", path, timeout_s=timeout_s)
-        if reply.status not in UNKNOWN_PATH:
-            break
+    paths = ("/hicache/storage-backend/clear", "/clear_hicache_storage_backend")
+    reply = await ask_first(http, *paths, method="POST", timeout_s=timeout_s)
     return f"storage tier {backend}: {reply.summary}"
 
 
-def queue_of_loads(body: Any) -> QueueState | None:
+def _queue_of_loads(body: object) -> QueueState | None:
     """/v1/loads, one entry a data-parallel rank. It knows nothing of write-backs to a host tier."""
     loads = list_of(object_of(body).get("loads"))
     running = queued = 0
@@ -174,7 +170,7 @@ def queue_of_loads(body: Any) -> QueueState | None:
     return QueueState(running, queued) if loads else None
 
 
-def queue_of_get_load(body: Any) -> QueueState | None:
+def _queue_of_get_load(body: object) -> QueueState | None:
     """/get_load, one entry a rank; `num_reqs` holds the waiting ones as well."""
     loads = list_of(body)
     requests = queued = 0
@@ -187,7 +183,7 @@ def queue_of_get_load(body: Any) -> QueueState | None:
     return QueueState(max(0, requests - queued), queued) if loads else None
 
 
-def _instance(info: Mapping[str, Any]) -> str | None:
+def _instance(info: JsonObject) -> str | None:
     """From the seed drawn at each start and, from 0.5.17 on, the measured times of the start.
 
     A seed fixed by --random-seed on an older version hides a restart; counters that fall show it.
@@ -196,18 +192,18 @@ def _instance(info: Mapping[str, Any]) -> str | None:
     return instance_id(clues) if clues else None
 
 
-def _states(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _states(info: JsonObject) -> list[JsonObject]:
     return [object_of(state) for state in list_of(info.get("internal_states"))]
 
 
-def _max_running_requests(info: Mapping[str, Any]) -> int | None:
+def _max_running_requests(info: JsonObject) -> int | None:
     """Of the whole deployment: the ranks' own limits added up."""
     own = [int_of(state.get("effective_max_running_requests_per_dp")) for state in _states(info)]
     known = [limit for limit in own if limit is not None]
     return sum(known) if known else int_of(info.get("max_running_requests"))
 
 
-def _kv_pool_tokens(info: Mapping[str, Any]) -> int | None:
+def _kv_pool_tokens(info: JsonObject) -> int | None:
     """Of the whole deployment: each data-parallel rank has its own pool."""
     own = [int_of(object_of(state.get("memory_usage")).get("token_capacity")) for state in _states(info)]
     known = [capacity for capacity in own if capacity is not None]

@@ -8,9 +8,6 @@ counts tokens. The first token is the first event with completion_tokens >= 1, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from raybench.engines.bodies import PROMPT, RID, make_template
 from raybench.engines.contract import Answer, BodyTemplate, RequestShape
 from raybench.engines.decoder import add_chunk, engine_error_class, fail, take_cached_tiers
@@ -36,7 +33,7 @@ class GenerateReader:
     def __init__(self) -> None:
         self.answer = Answer()
         self._text = StreamedText()
-        self._meta: JsonObject = {}
+        self._meta: dict[str, object] = {}
 
     def event(self, message: JsonObject, stamp_ns: int) -> None:
         meta = object_of(message.get("meta_info"))
@@ -91,7 +88,7 @@ def take_finish(answer: Answer, reason: object) -> None:
         fail(answer, engine_error_class(details.get("status_code")), message)
 
 
-def take_meta(answer: Answer, meta: Mapping[str, Any]) -> None:
+def take_meta(answer: Answer, meta: JsonObject) -> None:
     """What the server says of one request, under the names of all versions."""
     answer.input_tokens = int_of(meta.get("prompt_tokens"))
     answer.cached_tokens = int_of(meta.get("cached_tokens"))
@@ -118,11 +115,11 @@ def take_meta(answer: Answer, meta: Mapping[str, Any]) -> None:
     answer.verify_rounds = int_of(meta.get("spec_verify_ct"))
 
 
-def _first_int(meta: Mapping[str, Any], *names: str) -> int | None:
+def _first_int(meta: JsonObject, *names: str) -> int | None:
     return next((value for value in (int_of(meta.get(name)) for name in names) if value is not None), None)
 
 
-def _accept_length(meta: Mapping[str, Any]) -> float | None:
+def _accept_length(meta: JsonObject) -> float | None:
     given = float_of(meta.get("spec_accept_length"))
     if given is not None:
         return given
@@ -131,7 +128,7 @@ def _accept_length(meta: Mapping[str, Any]) -> float | None:
     return tokens / steps if steps and tokens is not None else None
 
 
-def _until_first_answer_s(meta: Mapping[str, Any]) -> float | None:
+def _until_first_answer_s(meta: JsonObject) -> float | None:
     """Of a stream, by stamps of the server's clock: request received, first event sent."""
     received = float_of(meta.get("request_received_ts"))
     answered = float_of(meta.get("response_sent_to_client_ts"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from raybench.engines.contract import LogLine, LogRank
+from raybench.engines.contract import LogLine
 
 #: `[2026-01-01 00:00:01.123 DP0 PP1 TP0]`: a part only where its size is above one.
 _HEAD = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Z][A-Z_]*\d+)*)\] ")
@@ -34,21 +34,21 @@ def read_log_line(line: str) -> LogLine | None:
         if requests is None or new is None or cached is None:
             return None
         told = _TOLD_RATE.search(said)
-        return LogLine("prefill", rank, requests, new, cached, None if told is None else float(told[1]) / 100)
+        return LogLine("prefill", *rank, requests, new, cached, None if told is None else float(told[1]) / 100)
     retracted = _number(_RETRACTED, said)
     if retracted is not None:
-        return LogLine("retraction", rank, retracted)
+        return LogLine("retraction", *rank, retracted)
     if said.startswith(_FLUSHED):
-        return LogLine("flush", rank)
-    return LogLine("flush_refused", rank) if said.startswith(_NOT_FLUSHED) else None
+        return LogLine("flush", *rank)
+    return LogLine("flush_refused", *rank) if said.startswith(_NOT_FLUSHED) else None
 
 
-def _rank(tags: str) -> LogRank:
-    """Data-parallel groups each have their own requests; all other tags tell twins of a group apart."""
+def _rank(tags: str) -> tuple[int | None, int, str]:
+    """(group, stage, twins). Each data-parallel group has its own requests; all other tags tell twins apart."""
     ranks = {name: int(number) for name, number in _TAG.findall(tags)}
     group = ranks.pop("DP", None)
     stage = ranks.pop("PP", 0)
-    return LogRank(group, stage, tuple(sorted(ranks.items())))
+    return group, stage, " ".join(f"{name}{number}" for name, number in sorted(ranks.items()))
 
 
 def _number(field: re.Pattern[str], text: str) -> int | None:

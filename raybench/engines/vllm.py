@@ -21,7 +21,7 @@ from raybench.engines.contract import (
     Reply,
     RequestShape,
 )
-from raybench.engines.control import UNKNOWN_PATH, get_first, instance_id, model_card, read_latencies, read_metrics
+from raybench.engines.control import UNKNOWN_PATH, ask_first, instance_id, model_card, read_latencies, read_metrics
 from raybench.engines.histogram import Histogram, LatencyName
 from raybench.engines.loose_json import object_of, str_of
 from raybench.engines.metrics import Labels, Metrics
@@ -52,15 +52,11 @@ class VLLM(OpenAI):
         return openai_template(shape, fields)
 
     async def alive(self, http: Http) -> Reply:
-        return await get_first(http, "/health", "/ping", "/v1/models")
+        return await ask_first(http, "/health", "/ping", "/v1/models")
 
     async def queue(self, http: Http) -> QueueState | None:
         metrics = await read_metrics(http)
-        if metrics is None:
-            return None
-        running = metrics.total("vllm:num_requests_running")
-        waiting = metrics.total("vllm:num_requests_waiting")
-        return None if running is None or waiting is None else QueueState(int(running), int(waiting))
+        return None if metrics is None else _gauges(metrics).queue
 
     async def flush(self, http: Http, *, timeout_s: float, storage: bool = False) -> FlushReply:
         """Resets a connector's tiers as well, where there is one. vLLM never waits for idle.
@@ -80,7 +76,7 @@ class VLLM(OpenAI):
         metrics = await read_metrics(http)
         if metrics is None or not metrics.has_prefix("vllm:"):
             return None
-        return vllm_counters(metrics), vllm_gauges(metrics)
+        return _counters(metrics), _gauges(metrics)
 
     async def latencies(self, http: Http) -> Mapping[str, Histogram]:
         return await read_latencies(http, _LATENCIES)
@@ -123,7 +119,7 @@ async def _reset(http: Http, timeout_s: float, params: dict[str, str]) -> FlushR
     return FlushReply(success is True, reply)
 
 
-def vllm_counters(metrics: Metrics) -> Counters:
+def _counters(metrics: Metrics) -> Counters:
     """Sums over engines; hits in the local cache and in a connector's tiers together."""
     hits = metrics.total("vllm:prefix_cache_hits_total")
     external = metrics.total("vllm:external_prefix_cache_hits_total")
@@ -138,7 +134,7 @@ def vllm_counters(metrics: Metrics) -> Counters:
     )
 
 
-def vllm_gauges(metrics: Metrics) -> Gauges:
+def _gauges(metrics: Metrics) -> Gauges:
     """The share of the fullest engine; older releases call it gpu_cache_usage_perc."""
     usage = metrics.highest("vllm:kv_cache_usage_perc")
     return Gauges(

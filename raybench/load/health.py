@@ -98,14 +98,13 @@ class WorkerHealth:
         *,
         cpu_ns: Callable[[], int] = time.process_time_ns,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        tick_s: float = TICK_S,
     ) -> None:
         self._worker = worker
         self._clock = clock
         self._cpu_time_ns = cpu_ns
         self._sleep = sleep
         now_ns = clock.monotonic_ns()
-        self._lag = LoopLag(now_ns, round(tick_s * NS_PER_S))
+        self._lag = LoopLag(now_ns, round(TICK_S * NS_PER_S))
         self._cpu = CpuShare(now_ns, cpu_ns())
         self._unread = Unread()
         self._send_delay_ns: int | None = None

@@ -88,8 +88,7 @@ def deal(schedule: Schedule, worker: int, workers: int) -> Sends:
 def seconds_of_points(
     points: Iterable[Point], workloads: Iterable[Workload], traces: Mapping[str, Trace]
 ) -> dict[str, float | None]:
-    """By point id: from the start to the last send as expected; None for a closed loop and for a trace that is
-    not at hand. traces: by workload."""
+    """`seconds_of_sends` by point id. traces: by workload."""
     by_name = {workload.name: workload for workload in workloads}
     return {
         point.point_id: seconds_of_sends(
@@ -100,6 +99,7 @@ def seconds_of_points(
 
 
 def seconds_of_sends(workload: Workload, level: Level, requests: int, trace: Trace | None) -> float | None:
+    """From the start to the last send as expected; None for a closed loop, and for a trace that is not at hand."""
     if level.rate_per_s is not None and workload.effective_arrivals is not None:
         return workload.effective_arrivals.seconds_until(requests, level.rate_per_s)
     if level.trace_speed is not None and trace is not None:

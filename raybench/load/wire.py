@@ -31,6 +31,10 @@ class WireError(Exception):
     """The peer does not speak HTTP/1.1 as this module understands it."""
 
 
+class ServerClosed(ConnectionResetError):
+    """The server ended the connection in an orderly way before the response was complete."""
+
+
 class Body(Protocol):
     """Where the bytes of a response body go (an engine's decoder)."""
 
@@ -38,7 +42,7 @@ class Body(Protocol):
 
 
 class Response:
-    """One response under way, and its stamps. `error_body` holds what came with a status other than 200."""
+    """One response under way, and its stamps. error_body: with a status other than 200, its first piece."""
 
     __slots__ = ("body", "close", "complete", "done", "error_body", "headers_ns", "last_ns", "sent_ns", "status")
 
@@ -51,7 +55,7 @@ class Response:
         self.status: int | None = None
         self.complete = False
         self.close = False
-        self.error_body = bytearray()
+        self.error_body = b""
 
 
 #: How the body of the response under way is framed.
@@ -158,7 +162,7 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
         if self._response is not None:
-            self._fail(error or ConnectionResetError("the server closed the connection"))
+            self._fail(error or ServerClosed("the server closed the connection"))
 
     def abort(self) -> None:
         """Close at once; what is under way is lost."""
@@ -291,8 +295,8 @@ class Wire(asyncio.Protocol):
             return
         if response.status == 200:
             response.body.feed(piece, stamp_ns)
-        elif len(response.error_body) < HEAD_BYTES_MAX:
-            response.error_body += piece
+        else:
+            response.error_body = piece
 
     def _end(self, response: Response) -> None:
         response.complete = True

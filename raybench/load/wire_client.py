@@ -17,7 +17,7 @@ from raybench.load.exchange import ERROR_TEXT_MAX, LIMIT_OF, Exchange, Failure, 
 from raybench.load.http import auth_headers
 from raybench.load.order import Order
 from raybench.load.routes import Route, Routes, connected_socket, require_own
-from raybench.load.wire import Response, Wire, WireError
+from raybench.load.wire import Response, ServerClosed, Wire, WireError
 from raybench.records.clock import Clock
 
 #: Connections that are opened at a time: a listen queue holds 128 or more.
@@ -100,7 +100,7 @@ class WireClient:
             wire.request(self._targets[self._open[wire].url].head(path, len(body)), body, response)
             await response.done
             if response.status != 200:
-                text = bytes(response.error_body[:ERROR_TEXT_MAX]).decode("utf-8", "replace")
+                text = response.error_body[:ERROR_TEXT_MAX].decode("utf-8", "replace")
                 failure = Failure("http_error", f"http_{response.status}", text)
         except asyncio.CancelledError:
             failure = Failure("cancelled", "cancelled", "the attempt was given up")
@@ -181,7 +181,7 @@ class WireClient:
         limits = self._limits
         idle_ns = None if limits.idle_timeout_s is None else int(limits.idle_timeout_s * 1e9)
         total_ns = None if limits.request_timeout_s is None else int(limits.request_timeout_s * 1e9)
-        while True:
+        while idle_ns is not None or total_ns is not None:
             await asyncio.sleep(pause_s)
             now_ns = self._now()
             silent: list[tuple[Response, int | None]] = []
@@ -249,6 +249,6 @@ def _classify(error: Exception, wire: Wire | None, response: Response) -> Failur
     if wire is None:
         return Failure("connect_error", "connect_error", text)
     if response.last_ns is None:
-        closed = isinstance(error, ConnectionResetError) and "closed the connection" in text
-        return Failure("disconnected", "disconnected" if closed else "connection_reset", text)
+        error_class = "disconnected" if isinstance(error, ServerClosed) else "connection_reset"
+        return Failure("disconnected", error_class, text)
     return Failure("disconnected", "broken_stream", text)

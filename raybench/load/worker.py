@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from raybench.corpus.rendered import Rendered
 from raybench.engines import ENGINES
-from raybench.engines.contract import BodyTemplate, Engine
-from raybench.load.client import Client, make_client
+from raybench.engines.contract import Decoder
+from raybench.load.client import make_client
 from raybench.load.exchange import Exchange, record
 from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
@@ -23,12 +23,10 @@ from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, OrderKey, WorkerSummary
 from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
-from raybench.records.clock import AnchoredClock, ClockOffset
+from raybench.records.clock import AnchoredClock, Clock, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER, Outcome
 from raybench.records.stream import ArrowEncoder, part_metadata
 
-#: Kind of the part with the worker's own health, beside `requests`.
-HEALTH = "health"
 #: How often finished records leave the worker; a crash loses at most this much.
 FLUSH_S = 0.5
 #: Records that are encoded at a time: a millisecond's work, for which no stream is read.
@@ -49,7 +47,7 @@ class Desk(Protocol):
         """
 
     async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
-        """Store a piece of this worker's part of that kind; returns when it is in the run directory."""
+        """Store a piece of this worker's part of that schema; returns when it is in the run directory."""
 
     async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
         """A sign of life with numbers for the progress display."""
@@ -81,10 +79,7 @@ class LoadWorker:
     async def arm(self, order: Order) -> None:
         """What needs no tickets: session and template. The first bodies are made between lease and start."""
         await self._disarm()
-        engine = ENGINES[order.endpoint.engine]
-        template = engine.template(order.shape)
-        rendered = None if order.prompts else self._rendered[template.prompt]
-        self._armed = _Armed(order, engine, template, rendered, make_client(order, self._clock))
+        self._armed = _Armed(order, self._rendered, self._clock)
 
     async def run(self, desk: Desk, start_unix_ns: int, offset: ClockOffset) -> WorkerSummary:
         """Carry out the armed order from `start_unix_ns` (the coordinator's clock) on."""
@@ -121,18 +116,17 @@ class LoadWorker:
 
 
 class _Armed:
-    """An order with everything prepared that does not depend on the start."""
+    """An order with everything prepared that does not depend on the start. rendered: as in `LoadWorker`."""
 
-    def __init__(
-        self, order: Order, engine: Engine, template: BodyTemplate, rendered: Rendered | None, client: Client
-    ) -> None:
+    def __init__(self, order: Order, rendered: Mapping[str, Rendered], clock: Clock) -> None:
         self.order = order
-        self.engine = engine
-        self.template = template
-        self._rendered = rendered
-        self.client = client
-        self._bodies: dict[int, bytes] = {}
+        self._engine = ENGINES[order.endpoint.engine]
+        template = self._engine.template(order.shape)
+        self.path = template.path
         self._templates = {order.shape.output_tokens: template}
+        self._rendered = None if order.prompts else rendered[template.prompt]
+        self._bodies: dict[int, bytes] = {}
+        self.client = make_client(order, clock)
 
     def prepare(self, tickets: Iterable[int]) -> None:
         """Make the bodies of these tickets before they are asked for."""
@@ -142,16 +136,21 @@ class _Armed:
         ready = self._bodies.pop(ticket, None)
         return ready if ready is not None else self._make(ticket)
 
+    def decoder(self, ticket: int) -> Decoder:
+        """A reader of this ticket's answer, in full where it is kept: that of a prompt."""
+        limit = self.order.load.request.event_bytes_max
+        shape, skim = self.order.shape_of(ticket), not self.order.prompts
+        return self._engine.decoder(shape, event_bytes_max=limit, skim=skim)
+
     def _make(self, ticket: int) -> bytes:
-        start, shape = int(self.order.windows[ticket]), self.order.shape_of(ticket)
-        prompt, rid = self.order.prompt_of(ticket), self.order.rid(ticket)
+        rid, shape, prompt = self.order.rid(ticket), self.order.shape_of(ticket), self.order.prompt_of(ticket)
         if prompt is not None:
-            own = self.engine.template(shape)
-            return own.render(rid, prompt.as_messages if own.prompt == "messages" else prompt.body)
+            template = self._engine.template(shape)
+            return template.render(rid, prompt.as_messages if template.prompt == "messages" else prompt.body)
         assert self._rendered is not None, "without a prompt set, text comes from a corpus"
-        template = self._templates.get(shape.output_tokens)
-        if template is None:
-            template = self._templates[shape.output_tokens] = self.engine.template(shape)
+        if shape.output_tokens not in self._templates:
+            self._templates[shape.output_tokens] = self._engine.template(shape)
+        template, start = self._templates[shape.output_tokens], int(self.order.windows[ticket])
         return template.render(rid, self._rendered.slice(start, start + shape.input_tokens))
 
 
@@ -189,8 +188,8 @@ class _Shift:
         self._health_encoder = ArrowEncoder(WORKER, part_metadata("worker", anchor, **labels))
 
     async def work(self, start_unix_ns: int) -> WorkerSummary:
-        await self._ship(self._encoder.start())
-        await self._ship(self._health_encoder.start(), HEALTH)
+        await self._ship("requests", self._encoder.start())
+        await self._ship("worker", self._health_encoder.start())
         stop = asyncio.Event()
         flusher = asyncio.ensure_future(self._flush_until(stop))
         watch = asyncio.ensure_future(self._health.watch(self._armed.client.unread))
@@ -202,8 +201,8 @@ class _Shift:
             await _end([watch])
             stop.set()
             await flusher
-        await self._ship(self._encoder.close())
-        await self._ship(self._health_encoder.close(), HEALTH)
+        await self._ship("requests", self._encoder.close())
+        await self._ship("worker", self._health_encoder.close())
         return self.summary()
 
     async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
@@ -270,15 +269,11 @@ class _Shift:
 
     async def _exchange(self, ticket: int, scheduled_ns: int | None = None) -> Exchange:
         """One request from its body to its record."""
-        body = self._armed.body(ticket)
-        decoder = self._armed.engine.decoder(
-            self._order.shape_of(ticket),
-            event_bytes_max=self._order.load.request.event_bytes_max,
-            skim=not self._order.prompts,  # its answers are kept
-        )
+        armed = self._armed
+        body, decoder = armed.body(ticket), armed.decoder(ticket)
         self._sent += 1
         self._in_flight += 1
-        exchange = await self._armed.client.send(self._armed.template.path, body, decoder)
+        exchange = await armed.client.send(armed.path, body, decoder)
         self._in_flight -= 1
         self._received += 1
         self._output_tokens += exchange.answer.output_tokens or 0
@@ -307,7 +302,7 @@ class _Shift:
             batches.append(self._encoder.encode(rows[first : first + BATCH_ROWS]))
             await asyncio.sleep(0)  # reads come first
         if batches:
-            await self._ship(b"".join(batches))
+            await self._ship("requests", b"".join(batches))
         health = self._health.row(
             point_id=self.key.point_id,
             attempt=self.key.attempt,
@@ -315,9 +310,9 @@ class _Shift:
             completed=self._received,
             output_tokens_seen=self._output_tokens,
         )
-        await self._ship(self._health_encoder.encode([health]), HEALTH)
+        await self._ship("worker", self._health_encoder.encode([health]))
 
-    async def _ship(self, data: bytes, kind: str = "requests") -> None:
+    async def _ship(self, kind: str, data: bytes) -> None:
         await self._desk.append(self._name, self.key, kind, data)
 
 

@@ -191,11 +191,11 @@ class GpuSampler:
             readings = list(self._source.sample())
         except GpuUnavailable as unavailable:
             # Nothing is written: the next row that comes marks the gap, with its length.
-            self._round_ns = None
             self._failing = str(unavailable)
             self._warn(f"a sample failed: {unavailable}")
             return
-        self._round_ns = None
+        finally:
+            self._round_ns = None
         self._failing = None
         with self._lock:
             rows = [self._row(reading, now_ns, unix_ns) for reading in readings]

@@ -10,13 +10,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from raybench.monitors.gpu import GpuDevice, GpuReading, GpuUnavailable
-
-T = TypeVar("T")
-
-MODULE = "pynvml"
 
 
 @dataclass
@@ -36,7 +33,7 @@ def open_nvml(nvml: Any = None) -> Any:
     """
     if nvml is None:
         try:
-            nvml = importlib.import_module(MODULE)
+            nvml = importlib.import_module("pynvml")
         except ImportError as error:
             raise GpuUnavailable(f"the package nvidia-ml-py cannot be imported: {error}") from error
     try:
@@ -97,7 +94,7 @@ class NvmlSource:
         nvml = self._nvml
         place = f"device {index}"
         try:
-            nvml_handle = self._ask(place, "handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+            nvml_handle = self._ask(place, "handle", nvml.nvmlDeviceGetHandleByIndex, index)
             if nvml_handle is None:
                 return
             whole = self._describe(nvml_handle, index, driver)
@@ -118,9 +115,7 @@ class NvmlSource:
 
     def _instances(self, whole: _Handle) -> Iterator[_Handle]:
         nvml, parent = self._nvml, whole.device
-        slots = self._ask(
-            parent.uuid, "MIG instances", lambda: nvml.nvmlDeviceGetMaxMigDeviceCount(whole.nvml_handle)
-        )
+        slots = self._ask(parent.uuid, "MIG instances", nvml.nvmlDeviceGetMaxMigDeviceCount, whole.nvml_handle)
         for slot in range(slots or 0):
             try:
                 nvml_handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(whole.nvml_handle, slot)
@@ -135,8 +130,8 @@ class NvmlSource:
     ) -> _Handle:
         nvml = self._nvml
         place = f"device {index}" if parent is None else f"{parent}, MIG instance {slot}"
-        uuid = self._ask(place, "uuid", lambda: nvml.nvmlDeviceGetUUID(nvml_handle)) or place
-        name = self._ask(uuid, "name", lambda: nvml.nvmlDeviceGetName(nvml_handle))
+        uuid = self._ask(place, "uuid", nvml.nvmlDeviceGetUUID, nvml_handle) or place
+        name = self._ask(uuid, "name", nvml.nvmlDeviceGetName, nvml_handle)
         return _Handle(GpuDevice(uuid, index, name, None, driver, parent), nvml_handle)
 
     def _measured(self, handle: _Handle) -> Iterator[_Handle]:
@@ -155,15 +150,12 @@ class NvmlSource:
         if handle.device.parent_uuid is not None:
             # The board's utilization, power and clocks are not an instance's, and NVML has none for it.
             return GpuReading(uuid, handle.device.index, **memory)
-        rates = self._ask(uuid, "utilization", lambda: nvml.nvmlDeviceGetUtilizationRates(target))
-        power_mw = self._ask(uuid, "power", lambda: nvml.nvmlDeviceGetPowerUsage(target))
-        temperature_c = self._ask(
-            uuid, "temperature", lambda: nvml.nvmlDeviceGetTemperature(target, nvml.NVML_TEMPERATURE_GPU)
-        )
-        clock_mhz = self._ask(uuid, "SM clock", lambda: nvml.nvmlDeviceGetClockInfo(target, nvml.NVML_CLOCK_SM))
-        reasons = self._ask(
-            uuid, "clock event reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(target)
-        )
+        ask = partial(self._ask, uuid)
+        rates = ask("utilization", nvml.nvmlDeviceGetUtilizationRates, target)
+        power_mw = ask("power", nvml.nvmlDeviceGetPowerUsage, target)
+        temperature_c = ask("temperature", nvml.nvmlDeviceGetTemperature, target, nvml.NVML_TEMPERATURE_GPU)
+        clock_mhz = ask("SM clock", nvml.nvmlDeviceGetClockInfo, target, nvml.NVML_CLOCK_SM)
+        reasons = ask("clock event reasons", nvml.nvmlDeviceGetCurrentClocksEventReasons, target)
         return GpuReading(
             uuid,
             handle.device.index,
@@ -194,13 +186,13 @@ class NvmlSource:
                 handle.memory_api = "v1"
             else:
                 return _memory_columns(info, int(info.reserved), "v2")
-        info = self._ask(uuid, "memory", lambda: nvml.nvmlDeviceGetMemoryInfo(target))
+        info = self._ask(uuid, "memory", nvml.nvmlDeviceGetMemoryInfo, target)
         return {} if info is None else _memory_columns(info, None, "v1")
 
-    def _ask(self, who: str, field: str, call: Callable[[], T]) -> T | None:
+    def _ask(self, who: str, field: str, call: Callable[..., Any], *arguments: object) -> Any:
         """What the call returns; None, and a warning the first time, when the device refuses."""
         try:
-            return call()
+            return call(*arguments)
         except self._nvml.NVMLError as error:
             self._refused(who, field, error)
             return None
@@ -210,9 +202,6 @@ class NvmlSource:
         gone = (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED, nvml.NVML_ERROR_GPU_NOT_FOUND)
         if error.value in gone:
             raise _DeviceLost(str(error)) from error
-        self._warn(who, field, error)
-
-    def _warn(self, who: str, field: str, error: Any) -> None:
         start = f"{who}: {field} not available"
         if not any(warning.startswith(start) for warning in self.warnings):
             self.warnings.append(f"{start} ({error})")

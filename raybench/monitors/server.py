@@ -6,9 +6,8 @@ the series is never mistaken for an idle server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from raybench.engines.contract import Counters, Engine, Gauges, Http, Reply
 from raybench.records.clock import Clock
@@ -86,16 +85,8 @@ class _LastFailure:
         self._http = http
         self.failure: str | None = None
 
-    async def request(
-        self,
-        method: Literal["GET", "POST"],
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        json: object = None,
-        timeout_s: float = 10.0,
-    ) -> Reply:
-        reply = await self._http.request(method, path, params=params, json=json, timeout_s=timeout_s)
+    async def request(self, method: Literal["GET", "POST"], path: str, **options: Any) -> Reply:
+        reply = await self._http.request(method, path, **options)
         if not reply.ok:
             self.failure = f"{method} {path}: {reply.summary}"
         return reply

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -96,7 +97,7 @@ class LogTail:
                 self.position += len(line) + 1
                 told = self._read_line(line.decode("utf-8", "replace"))
                 if told is not None:
-                    rows.append(self._row(told))
+                    rows.append(self._read_now() | asdict(told))
 
     def _read_now(self) -> dict[str, object]:
         return {
@@ -104,18 +105,6 @@ class LogTail:
             "position": self.position,
             "sample_ns": self._clock.monotonic_ns(),
             "sample_unix_ns": self._clock.unix_ns(),
-        }
-
-    def _row(self, told: LogLine) -> dict[str, object]:
-        return self._read_now() | {
-            "kind": told.kind,
-            "dp_group": told.rank.group,
-            "stage": told.rank.stage,
-            "twins": " ".join(f"{name}{number}" for name, number in told.rank.twins),
-            "requests": told.requests,
-            "new_tokens": told.new_tokens,
-            "cached_tokens": told.cached_tokens,
-            "told_hit_rate": told.told_hit_rate,
         }
 
 

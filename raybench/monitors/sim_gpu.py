@@ -13,15 +13,15 @@ from urllib.request import ProxyHandler, build_opener
 from raybench.monitors.gpu import GpuDevice, GpuReading, GpuUnavailable
 
 PATH = "/sim/gpus"
+TIMEOUT_S = 2.0
 
 
 class HttpGpuSource:
-    """Devices as a JSON list over HTTP. Blocks; a request is given up after `timeout_s` seconds."""
+    """Devices as a JSON list over HTTP. Blocks; a request is given up after TIMEOUT_S."""
 
-    def __init__(self, url: str, *, timeout_s: float = 2.0) -> None:
+    def __init__(self, url: str) -> None:
         self.warnings: list[str] = []
         self._url = url.rstrip("/") + PATH
-        self._timeout_s = timeout_s
         # No proxy: the simulated engine is ours, and a proxy variable of the machine is not meant for it.
         self._opener = build_opener(ProxyHandler({}))
 
@@ -48,7 +48,7 @@ class HttpGpuSource:
 
     def _get(self) -> list[dict[str, object]]:
         try:
-            with self._opener.open(self._url, timeout=self._timeout_s) as response:
+            with self._opener.open(self._url, timeout=TIMEOUT_S) as response:
                 items = json.load(response)
         except (URLError, OSError, http.client.HTTPException) as error:
             raise GpuUnavailable(f"{self._url}: {error}") from error

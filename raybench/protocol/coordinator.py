@@ -21,7 +21,6 @@ from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Http
-from raybench.engines.redact import redact
 from raybench.errors import TargetError, WindowsExhausted
 from raybench.load.order import Endpoint
 from raybench.protocol.attempts import AttemptMaker
@@ -42,8 +41,10 @@ from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
+from raybench.records.redact import redact
 from raybench.records.roofline import Roofline
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.scenario.limits import declared_limits, merge_limits
 from raybench.scenario.plan import PlannedSearch, Point
 from raybench.scenario.schema import Arm, Limits, Scenario

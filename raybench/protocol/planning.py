@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from raybench.protocol.invocation import Earlier
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.scenario.levels import Level
 from raybench.scenario.plan import PlannedSearch, Point, make_plan
 from raybench.scenario.schema import Limits, Scenario

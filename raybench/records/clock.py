@@ -53,9 +53,8 @@ class ClockAnchor:
 
     @classmethod
     def now(cls, clock: Clock, host: str | None = None) -> ClockAnchor:
-        """Read both clocks as close together as a few tries allow."""
-        width_ns, unix_ns, monotonic_ns = min(_read_both(clock) for _ in range(ANCHOR_READS))
-        assert width_ns >= 0, "the monotonic clock ran backwards"
+        """Read both clocks."""
+        unix_ns, monotonic_ns = _read_both(clock)
         return cls(host or socket.gethostname(), read_boot_id(), unix_ns, monotonic_ns)
 
     def to_unix_ns(self, monotonic_ns: int) -> int:
@@ -163,12 +162,17 @@ def read_boot_id() -> str | None:
         return None
 
 
-def _read_both(clock: Clock) -> tuple[int, int, int]:
-    """(width of the monotonic bracket, wall stamp, monotonic midpoint), all ns."""
-    before = clock.monotonic_ns()
-    unix_ns = clock.unix_ns()
-    after = clock.monotonic_ns()
-    return after - before, unix_ns, (before + after) // 2
+def _read_both(clock: Clock) -> tuple[int, int]:
+    """(wall stamp, monotonic stamp) of one instant; of a few tries the one with the narrowest bracket."""
+    tries = []
+    for _ in range(ANCHOR_READS):
+        before_ns = clock.monotonic_ns()
+        unix_ns = clock.unix_ns()
+        after_ns = clock.monotonic_ns()
+        tries.append((after_ns - before_ns, unix_ns, (before_ns + after_ns) // 2))
+    width_ns, unix_ns, monotonic_ns = min(tries)
+    assert width_ns >= 0, "the monotonic clock ran backwards"
+    return unix_ns, monotonic_ns
 
 
 class AnchoredClock:
@@ -189,7 +193,7 @@ class AnchoredClock:
 
     def reading(self) -> ClockSample:
         """Where this clock stands, and the wall clock beside it."""
-        _, unix_ns, monotonic_ns = min(_read_both(self._clock) for _ in range(ANCHOR_READS))
+        unix_ns, monotonic_ns = _read_both(self._clock)
         now_ns = self.anchor.to_unix_ns(monotonic_ns)
         anchor = ClockAnchor(self.anchor.host, self.anchor.boot_id, now_ns, monotonic_ns)
         return ClockSample(anchor, unix_ns - now_ns)

@@ -116,17 +116,21 @@ class Roofline:
 
 
 def store_roofline(runs_dir: Path, roofline: Roofline) -> Path:
-    """Replace what is stored of this host; the file."""
-    folder = runs_dir / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{safe_name(roofline.host)}.json"
+    """Replace what is stored of this host; the file. Raises RunDirectoryError when it cannot be written."""
+    path = _file_of(runs_dir, roofline.host)
     write_json(path, roofline.as_record())
     return path
 
 
 def stored_rooflines(runs_dir: Path, hosts: Iterable[str] | None = None) -> Mapping[str, Roofline]:
     """By host: of these hosts, or of all. Raises RunDirectoryError for a damaged file."""
-    folder = runs_dir / FOLDER
-    paths = sorted(folder.glob("*.json")) if hosts is None else [folder / f"{safe_name(h)}.json" for h in hosts]
+    if hosts is None:
+        paths = sorted((runs_dir / FOLDER).glob("*.json"))
+    else:
+        paths = [_file_of(runs_dir, host) for host in hosts]
     found = [Roofline.of_record(read_json(path), str(path)) for path in paths if path.is_file()]
     return {roofline.host: roofline for roofline in found}
+
+
+def _file_of(runs_dir: Path, host: str) -> Path:
+    return runs_dir / FOLDER / f"{safe_name(host)}.json"

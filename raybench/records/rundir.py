@@ -21,10 +21,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from raybench.errors import RunDirectoryError
-from raybench.records.files import replacing, sync_folder, writing
-from raybench.records.strict_json import read_json, write_json
-
-__all__ = ["RunDirectory", "make_writable", "read_json", "replacing", "safe_name", "write_json"]
+from raybench.records.files import sync_folder, writing
+from raybench.records.strict_json import read_json
 
 SUFFIX = ".arrows"
 _SESSION = re.compile(r"~([2-9]|[1-9][0-9]+)$")
@@ -112,10 +110,7 @@ class RunDirectory:
 
     def arm(self, arm: str) -> Path:
         """Folder of an arm's facts and logs; made if missing."""
-        folder = self.arms / safe_name(arm)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        return _made(self.arms / safe_name(arm))
 
     def request_logs(self, arm: str) -> list[Path]:
         """Copies of the log in which the arm's server tells of its requests, one an invocation."""
@@ -123,8 +118,7 @@ class RunDirectory:
 
     def next_request_log(self, arm: str) -> Path:
         """Where the copy of this invocation goes; its folder is made if missing."""
-        folder = self.arm(arm) / "request-log"
-        folder.mkdir(exist_ok=True)
+        folder = _made(self.arm(arm) / "request-log")
         return folder / f"{len(self.request_logs(arm)) + 1:03d}.jsonl"
 
     def attempt(self, point_id: str, attempt: int) -> Path:
@@ -194,6 +188,12 @@ class RunDirectory:
         assert len(names) == 3, f"a point id reads arm/workload/level, not {point_id!r}"
         arm, workload, level = map(safe_name, names)
         return self.parts / (f"%{ord(arm[0]):02X}{arm[1:]}" if arm in _OWN_FOLDERS else arm) / workload / level
+
+
+def _made(folder: Path) -> Path:
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _session_name(name: str, session: int) -> str:

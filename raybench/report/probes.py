@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raybench.records.rundir import RunDirectory, read_json, safe_name, write_json
+from raybench.records.rundir import RunDirectory, safe_name
+from raybench.records.strict_json import read_json, write_json
 from raybench.report import numbers
 from raybench.report.document import Row, Table
 

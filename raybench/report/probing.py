@@ -26,7 +26,8 @@ from raybench.errors import (
     ServiceNotBack,
     TargetError,
 )
-from raybench.records.rundir import safe_name, write_json
+from raybench.records.rundir import safe_name
+from raybench.records.strict_json import write_json
 from raybench.report.probes import PROBE_JSON, result, trial_table
 from raybench.report.service import service_line
 from raybench.report.terminal import print_blocks

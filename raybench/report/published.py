@@ -21,7 +21,8 @@ import raybench
 from raybench.analysis.point_metrics import Row
 from raybench.analysis.points import IMPORTED, write_points
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.report.columns import Column, column_of, known_columns
 from raybench.report.numbers import tokens
 from raybench.scenario.levels import Level

@@ -18,7 +18,8 @@ from raybench.analysis.conditions import Condition
 from raybench.analysis.points import Point, read_points, write_points
 from raybench.analysis.retest import Final, Retest, RetestPoint, retest
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.records.rundir import RunDirectory, read_json, safe_name, write_json
+from raybench.records.rundir import RunDirectory, safe_name
+from raybench.records.strict_json import read_json, write_json
 from raybench.report import numbers
 from raybench.report.compare import condition_blocks, not_compared, point_tables
 from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side

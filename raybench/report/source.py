@@ -17,7 +17,8 @@ from raybench.analysis.merge import MERGE_JSON
 from raybench.analysis.points import read_points
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
 from raybench.records.journal import read_journal
-from raybench.records.rundir import RunDirectory, read_json, safe_name
+from raybench.records.rundir import RunDirectory, safe_name
+from raybench.records.strict_json import read_json
 from raybench.report.points import Point, workload_label
 
 

@@ -11,7 +11,8 @@ import raybench
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import write_file
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.report import html, markdown
 from raybench.report.chart import Figure
 from raybench.report.details import PointDetail, read_details

@@ -15,7 +15,8 @@ from by_hand import CONTEXT, Start
 from real_engines import MODEL, ROOT, Server, difference, pointed_at, recorded
 
 from raybench.analysis.agreement import read_agreements
-from raybench.records.rundir import RunDirectory, read_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json
 
 pytestmark = pytest.mark.engine
 

@@ -66,7 +66,7 @@ def test_each_ticket_is_sent_once_at_or_after_its_time(tmp_path: Path, workers: 
         assert row["scheduled_ns"] <= row["asked_ns"] <= row["sent_ns"]
         assert row["worker"] == fleet.names[row["ticket"] % workers]
     for name in fleet.names:
-        health = fleet.part(f"{name}.health").table
+        health = fleet.part(f"{name}.worker").table
         delays = health["send_delay_ms_max"].drop_null().to_pylist()
         sends = [row["asked_ns"] - row["scheduled_ns"] for row in rows if row["worker"] == name]
         assert delays

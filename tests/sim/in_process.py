@@ -31,8 +31,9 @@ from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.stream import part_metadata
+from raybench.records.strict_json import write_json
 from raybench.scenario.schema import Arm, Scenario, Service
 from raybench.sim.preload import Preload
 from raybench.sim.server import serving

@@ -44,9 +44,10 @@ from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder, part_metadata
+from raybench.records.strict_json import write_json
 from raybench.scenario.load import effective, parse_scenario
 from raybench.scenario.schema import Arm, Scenario, Service
 from raybench.scenario.trace import read_traces

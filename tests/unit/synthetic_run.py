@@ -12,9 +12,10 @@ from request_rows import ns, request
 from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.schema import GPU, REQUESTS, SERVER
 from raybench.records.stream import ArrowEncoder, part_metadata
+from raybench.records.strict_json import write_json
 
 START_UNIX_NS = 1_800_000_000 * 1_000_000_000
 GIB = 1024**3

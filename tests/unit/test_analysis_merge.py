@@ -34,9 +34,10 @@ from raybench.analysis.parts import requests_of
 from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
-from raybench.records.rundir import RunDirectory, read_json
+from raybench.records.rundir import RunDirectory
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder
+from raybench.records.strict_json import read_json
 from raybench.report.write import write_report
 
 Points = dict[str, dict[str, Any]]

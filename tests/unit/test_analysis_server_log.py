@@ -1,5 +1,6 @@
 """Sums over log lines: data-parallel groups add up, twins of a group do not (case O-P5)."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,18 +31,7 @@ O_P5 = [
 
 
 def row(told: LogLine, position: int = 0) -> dict[str, object]:
-    twins = " ".join(f"{name}{number}" for name, number in told.rank.twins)
-    return {
-        "position": position,
-        "kind": told.kind,
-        "dp_group": told.rank.group,
-        "stage": told.rank.stage,
-        "twins": twins,
-        "requests": told.requests,
-        "new_tokens": told.new_tokens,
-        "cached_tokens": told.cached_tokens,
-        "told_hit_rate": told.told_hit_rate,
-    }
+    return {"position": position} | asdict(told)
 
 
 def table(lines: list[str]) -> pa.Table:

@@ -66,7 +66,7 @@ def test_a_built_corpus_loads_with_its_ids_and_text(tmp_path: Path, byte_tokeniz
     corpus = loaded(tmp_path / "books")
     expected = Tokenizer.from_file(str(byte_tokenizer)).encode(TEXT + "more\n", add_special_tokens=False).ids
     assert corpus.ids.tolist() == expected
-    assert (built.tokens, built.sha256, built.files) == (len(expected), corpus.sha256, 2)
+    assert (built.tokens, built.sha256) == (len(expected), corpus.sha256)
     assert decoded(corpus, 0, corpus.tokens) == TEXT + "more\n"
     assert corpus.name == "books"
     meta = json.loads((tmp_path / "books" / "meta.json").read_text())
@@ -103,12 +103,6 @@ def test_the_size_of_blocks_changes_nothing_for_a_byte_tokenizer(
     assert decoded(corpus, 0, corpus.tokens) == text + "x"
 
 
-def test_the_number_of_distinct_first_pages_is_told(tmp_path: Path, byte_tokenizer: Path) -> None:
-    block = "".join(chr(ord("a") + index % 26) for index in range(64))
-    built = build_corpus([write(tmp_path / "a.txt", block * 4 + "z" * 64)], byte_tokenizer, tmp_path / "c")
-    assert (built.tokens, built.windows) == (320, 2)
-
-
 @pytest.mark.parametrize(
     ("data", "offset", "byte"),
     [
@@ -133,6 +127,12 @@ def test_an_existing_directory_is_never_overwritten(tmp_path: Path, byte_tokeniz
         build_corpus([write(tmp_path / "a.txt", TEXT)], byte_tokenizer, tmp_path)
 
 
+def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, byte_tokenizer: Path) -> None:
+    text = write(tmp_path / "a.txt", TEXT)
+    with pytest.raises(ConfigError, match=r"a\.txt/c: cannot be written; got: Not a directory"):
+        build_corpus([text], byte_tokenizer, text / "c")
+
+
 def test_files_without_tokens_are_refused(tmp_path: Path, byte_tokenizer: Path) -> None:
     with pytest.raises(ConfigError, match="no tokens"):
         build_corpus([write(tmp_path / "a.txt", "")], byte_tokenizer, tmp_path / "c")
@@ -146,7 +146,13 @@ def test_a_missing_text_file_is_refused_by_name(tmp_path: Path, byte_tokenizer: 
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"), [(None, "cannot be read"), ("{", "cannot be read"), ('{"a": 1}', "no `model`")]
+    ("content", "expected"),
+    [
+        (None, "cannot be read"),
+        ("{", "cannot be read"),
+        ('{"a": 1}', "no `model`"),
+        ('{"model": {"type": "other"}}', "cannot be read"),
+    ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str | None, expected: str) -> None:
     path = tmp_path / "tokenizer_config.json"

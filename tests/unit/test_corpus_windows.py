@@ -19,9 +19,9 @@ from raybench.corpus.windows import (
     FIRST_PAGE_TOKENS,
     LOCK_TRIES,
     STRIDE_TOKENS,
+    SeenPages,
     WindowLedger,
     corpus_need,
-    distinct_windows,
 )
 from raybench.errors import EXIT_USAGE, ConfigError, WindowsExhausted
 from raybench.scenario.schema import SyntheticCorpus
@@ -113,7 +113,7 @@ def test_repeated_text_is_sent_once(tmp_path: Path) -> None:
     assert left_of(book, twice, 64) == 4
     assert book.take(twice, 4, 64, "load").tolist() == [448, 384, 320, 256]
     assert left_of(book, twice, 64) == 0
-    assert distinct_windows(twice, 64) == 4
+    assert len(SeenPages().fresh_starts(twice, 64)) == 4
 
 
 def test_equal_text_of_another_corpus_counts_as_sent(tmp_path: Path) -> None:

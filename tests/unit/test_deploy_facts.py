@@ -12,7 +12,8 @@ from raybench.deploy.facts import (
     write_gpu_inventory,
 )
 from raybench.monitors.gpu import GpuDevice, GpuStatus
-from raybench.records.rundir import RunDirectory, read_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json
 
 
 def test_the_inventory_gathers_the_devices_of_all_hosts(tmp_path: Path) -> None:

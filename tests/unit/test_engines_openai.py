@@ -9,7 +9,7 @@ import pytest
 from engine_captures import EVENT_BYTES_MAX, FakeHttp, decode
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import Answer, Reply, RequestShape
+from raybench.engines.contract import Answer, Reply, RequestShape, ToolCall
 from raybench.errors import ConfigError
 
 CHAT = RequestShape(route="chat", input_tokens=9, output_tokens=3, model="m")
@@ -90,6 +90,19 @@ def test_o_s4_a_tool_call_is_a_token_and_an_answer() -> None:
     call = [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": ""}}]
     answer = answer_of((1, delta(content=None, tool_calls=call)), (2, delta("tool_calls")), (3, "[DONE]"))
     assert (answer.first_token_ns, answer.no_answer_text) == (1 * S, False)
+
+
+def test_a_tool_call_is_put_together_from_its_pieces_whatever_number_the_server_gives_it() -> None:
+    pieces = [
+        {"index": 1, "function": {"name": "f", "arguments": ""}},
+        {"index": -1, "function": {"name": "g", "arguments": "{}"}},
+        {"index": 1, "function": {"arguments": '{"a":'}},
+        {"index": 1, "function": {"arguments": "1}"}},
+        {"function": {"name": "h"}},
+    ]
+    events = [(number, delta(content=None, tool_calls=[piece])) for number, piece in enumerate(pieces, 1)]
+    answer = answer_of(*events, (9, "[DONE]"))
+    assert answer.tool_calls == [ToolCall("f", '{"a":1}'), ToolCall("g", "{}"), ToolCall("h")]
 
 
 def test_o_s5_an_error_event_after_two_chunks_keeps_their_count() -> None:

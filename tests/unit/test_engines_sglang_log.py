@@ -7,7 +7,7 @@ import pytest
 from engine_captures import CAPTURES
 
 from raybench.engines import ENGINES
-from raybench.engines.contract import LogLine, LogRank
+from raybench.engines.contract import LogLine
 from raybench.engines.sglang_log import read_log_line
 
 OLD = (
@@ -21,38 +21,38 @@ OLD = (
     [
         (
             f"[2026-01-01 00:00:01 DP0 TP0] {OLD}",
-            LogLine("prefill", LogRank(0, 0, (("TP", 0),)), 1, 1000, 0),
+            LogLine("prefill", 0, 0, "TP0", 1, 1000, 0),
         ),
         (
             "[2026-01-01 00:00:01 DP1 TP0] Prefill batch. #new-seq: 1, #new-token: 2000, #cached-token: 500,"
             " cache hit rate: 11.11%, token usage: 0.02, #running-req: 0, #queue-req: 0, ",
-            LogLine("prefill", LogRank(1, 0, (("TP", 0),)), 1, 2000, 500, pytest.approx(0.1111)),
+            LogLine("prefill", 1, 0, "TP0", 1, 2000, 500, pytest.approx(0.1111)),
         ),
         (
             "[2026-01-01 00:00:01.125 DP0 TP0] Prefill batch, #new-seq: 2, #new-token: 3000, #cached-token: 0,"
             " full token usage: 0.10, mamba usage: 0.20, #pending-token: 7000, cuda graph: True,"
             " input throughput (token/s): 9000.0",
-            LogLine("prefill", LogRank(0, 0, (("TP", 0),)), 2, 3000, 0),
+            LogLine("prefill", 0, 0, "TP0", 2, 3000, 0),
         ),
         (
             "[2026-01-01 00:00:01 PP0 ATTN_CP1 TP1 EP1] Prefill batch [12], #new-seq: 1, #new-token: 4000,"
             " #cached-token: 0, token usage: 0.1",
-            LogLine("prefill", LogRank(None, 0, (("ATTN_CP", 1), ("EP", 1), ("TP", 1))), 1, 4000, 0),
+            LogLine("prefill", None, 0, "ATTN_CP1 EP1 TP1", 1, 4000, 0),
         ),
         (
             "[2026-01-01 00:00:01 PP3] KV cache pool is full. Retract requests. #retracted_reqs: 2,"
             " #new_tokens_gained: 300, #new_token_ratio: 0.0010 -> 0.6222",
-            LogLine("retraction", LogRank(None, 3), 2),
+            LogLine("retraction", None, 3, "", 2),
         ),
         ("[2026-01-01 00:00:01] Cache flushed successfully!", LogLine("flush")),
         (
             "[2026-01-01 00:00:01 DP1] Cache not flushed because there are pending requests. #queue-req: 1,"
             " #running-req: 0",
-            LogLine("flush_refused", LogRank(1)),
+            LogLine("flush_refused", 1),
         ),
         (
             f'{{"log":"[2026-01-01 00:00:01] {OLD}\\n","stream":"stderr"}}',
-            LogLine("prefill", LogRank(), 1, 1000, 0),
+            LogLine("prefill", None, 0, "", 1, 1000, 0),
         ),
     ],
     ids=["0.5.3", "own hit rate", "hybrid model", "context ranks", "retraction", "flush", "refused", "docker's"],
@@ -90,7 +90,7 @@ def test_real_logs_are_read_in_full(setup: str, kinds: dict[str, int], groups: s
     text = gzip.decompress((CAPTURES / setup / "server.log.gz").read_bytes()).decode()
     told = [line for line in map(read_log_line, text.splitlines()) if line is not None]
     assert Counter(line.kind for line in told) == kinds
-    assert {line.rank.group for line in told} == groups
+    assert {line.dp_group for line in told} == groups
     assert text.count("Prefill batch") == kinds["prefill"]
 
 

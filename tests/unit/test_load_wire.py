@@ -95,7 +95,7 @@ class Scene:
     def assert_whole(self, body: bytes, *, status: int = 200) -> None:
         assert self.error is None
         assert (self.response.status, self.response.complete) == (status, True)
-        assert (self.body.data if status == 200 else bytes(self.response.error_body)) == body
+        assert (self.body.data if status == 200 else self.response.error_body) == body
 
     def assert_bad(self, text: str) -> None:
         assert isinstance(self.error, WireError)
@@ -208,7 +208,7 @@ def test_any_response_cut_anywhere_gives_its_body_in_order(sent: Sent, cuts: lis
             one.assert_whole(sent.body)
         else:
             assert (one.error, one.response.status, one.body.feeds) == (None, sent.status, [])
-            assert sent.body.startswith(bytes(one.response.error_body))
+            assert sent.body.startswith(one.response.error_body)
             assert bool(one.response.error_body) == bool(sent.body)
         if one.response.complete:
             assert one.wire.closed is not sent.keeps_open
@@ -626,7 +626,7 @@ def test_a_refusal_is_over_with_the_first_bytes_of_its_body(
     async def scene() -> None:
         head = b"HTTP/1.1 503 Busy\r\n" + header + b"\r\n"
         one = Scene().read(*[head + first] if together else [head, first])
-        assert (one.error, one.response.status, bytes(one.response.error_body)) == (None, 503, body)
+        assert (one.error, one.response.status, one.response.error_body) == (None, 503, body)
         assert (one.body.feeds, one.wire.closed, one.transport.ended) == ([], True, "abort")
 
     play(scene())

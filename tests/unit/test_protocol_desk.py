@@ -148,15 +148,15 @@ def test_no_lease_without_an_order_and_after_its_end(desk: OrderDesk) -> None:
 def test_each_phase_and_kind_has_a_part_of_its_own(desk: OrderDesk, run: RunDirectory) -> None:
     for phase in ("prewarm", "load"):
         desk.open(OrderKey(POINT, 1, phase), 4, {"w0": 2}, nobody)
-        for kind in ("requests", "health"):
+        for kind in ("requests", "worker"):
             do(desk.append("w0", OrderKey(POINT, 1, phase), kind, f"{phase} {kind}".encode()))
         desk.close()
     parts = {path.name: path.read_text() for path in run.parts_of(POINT, 1)}
     assert parts == {
         "w0.arrows": "load requests",
-        "w0.health.arrows": "load health",
+        "w0.worker.arrows": "load worker",
         "w0.prewarm.arrows": "prewarm requests",
-        "w0.prewarm.health.arrows": "prewarm health",
+        "w0.prewarm.worker.arrows": "prewarm worker",
     }
 
 

@@ -14,7 +14,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import Reply
 from raybench.errors import EXIT_TARGET
 from raybench.load.order import Endpoint
-from raybench.records.rundir import read_json
+from raybench.records.strict_json import read_json
 from raybench.scenario.gate import Gate, GateCheck
 from raybench.scenario.schema import Scenario
 

@@ -13,7 +13,7 @@ from protocol_fakes import FakeEngine, Stage, scenario
 from raybench.analysis.merge import merge
 from raybench.engines import ENGINES
 from raybench.protocol.invocation import Outcome
-from raybench.records.rundir import read_json
+from raybench.records.strict_json import read_json
 from raybench.report.markdown import render
 from raybench.report.sections import sections
 from raybench.report.source import read_source

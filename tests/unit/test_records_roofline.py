@@ -36,6 +36,12 @@ def test_a_file_of_another_kind_is_refused_with_the_way_out(tmp_path: Path, text
         stored_rooflines(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_told_and_no_trace(tmp_path: Path) -> None:
+    (tmp_path / ".roofline").write_text("in the way")
+    with pytest.raises(RunDirectoryError, match="cannot be written"):
+        store_roofline(tmp_path, roofline())
+
+
 def test_the_best_step_is_the_largest_that_was_carried() -> None:
     steps = (STEP, replace(STEP, streams=128), replace(STEP, streams=256, limited_by="client CPU"))
     measured = roofline(steps=steps)

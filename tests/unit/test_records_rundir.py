@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory, plain_name, replacing, safe_name
+from raybench.records.files import replacing
+from raybench.records.rundir import RunDirectory, plain_name, safe_name
 
 POINT = "base/16k/c64"
 
@@ -131,6 +132,12 @@ def test_a_run_directory_is_known_by_its_manifest(run: RunDirectory) -> None:
 def test_the_folder_of_an_arm_is_made(run: RunDirectory) -> None:
     assert run.arm("e7b") == run.path / "arms" / "e7b"
     assert run.arm("e7b").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_way_out(run: RunDirectory) -> None:
+    (run.arm("a") / "request-log").write_text("in the way")
+    with pytest.raises(RunDirectoryError, match=r"request-log: cannot be written: .*go on with --resume"):
+        run.next_request_log("a")
 
 
 def test_a_file_is_replaced_only_by_a_whole_one(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from synthetic_run import ACCEPT, SyntheticRun, planned, wave
 from raybench.analysis.agreement import read_agreements
 from raybench.analysis.merge import MERGE_JSON, merge
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 from raybench.report.compare import PairComparison, compare_runs
 from raybench.report.document import Heading, Paragraph, Row, Table
 from raybench.report.markdown import answer

@@ -10,7 +10,8 @@ import pytest
 from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
-from raybench.records.rundir import RunDirectory, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import write_json
 from raybench.report.write import TEXTS, write_report
 
 

@@ -11,7 +11,8 @@ from synthetic_run import ACCEPT, LOST, NOT_COLD, SKIP, SyntheticRun, planned, w
 from raybench.analysis.merge import merge
 from raybench.analysis.points import read_points
 from raybench.errors import RunDirectoryError
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 from raybench.report.text_en import ENGLISH
 from raybench.report.write import write_report
 

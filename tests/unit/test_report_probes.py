@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 from raybench.report.probes import PROBE_JSON, adopt_probes, probe_table
 
 

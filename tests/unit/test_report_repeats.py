@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from raybench.analysis.merge import merge
 from raybench.cli import app
 from raybench.errors import ConfigError
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 from raybench.report.repeats import pool_repeats
 from raybench.report.source import read_source
 from raybench.report.write import write_report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from raybench.records.rundir import write_json
+from raybench.records.strict_json import write_json
 from raybench.report.source import _entries
 
 
