@@ -17,7 +17,8 @@ import orjson
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import decode
 from raybench.scenario.prompt_set import PromptFile
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
+from raybench.scenario.workload import Workload
 
 MESSAGES_SUFFIX = ".json"
 

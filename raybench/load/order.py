@@ -10,8 +10,7 @@ import numpy.typing as npt
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.load_block import Load
-from raybench.scenario.schema import Arm, Tls
+from raybench.scenario.schema import Arm, Load, Tls
 
 
 @dataclass(frozen=True)
