@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from raybench.scenario.extra_body import ExtraBody
 from raybench.scenario.gate import Gate
 from raybench.scenario.launch import Command, HostPath, Inventory, Launch, ServiceCheck
 from raybench.scenario.sim_block import Sim
@@ -84,7 +85,7 @@ class Arm(Model):
     headers: Headers = {}
     tls: Tls = Tls()
     limits: Limits = Limits()
-    extra_body: dict[str, object] = {}
+    extra_body: ExtraBody = {}
     log: EngineLog | None = None
     request_log: HostPath | None = None
 
