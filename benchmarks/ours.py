@@ -42,8 +42,7 @@ from raybench.records.parts import PartFiles  # noqa: E402
 from raybench.records.rundir import RunDirectory  # noqa: E402
 from raybench.records.schema import REQUESTS  # noqa: E402
 from raybench.records.stream import read_part, unify  # noqa: E402
-from raybench.scenario.load_block import Load  # noqa: E402
-from raybench.scenario.schema import SyntheticCorpus  # noqa: E402
+from raybench.scenario.schema import Load, SyntheticCorpus  # noqa: E402
 
 POINT = "bench/load/c1"
 #: The engine whose decoder reads the mock server's route.

@@ -36,8 +36,7 @@ from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import read_part
-from raybench.scenario.load_block import Load
-from raybench.scenario.schema import SyntheticCorpus
+from raybench.scenario.schema import Load, SyntheticCorpus
 
 POINT, GAP_MS, TOKENS = "bench/pinning/c1", 20, 128
 

@@ -157,7 +157,7 @@ def roofline(
     Without --address and --cluster: the nodes of the current Ray, or this machine in a Ray of its own.
     """
     from raybench.cluster import auth
-    from raybench.scenario.load_block import Placement
+    from raybench.scenario.schema import Placement
 
     spec = cluster_of(cluster, address)
     if client not in ("auto", "plain"):

@@ -14,7 +14,8 @@ from typing import Any
 
 from raybench.errors import ClusterError
 from raybench.load.leases import split_slots
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
+from raybench.scenario.workload import Workload
 
 #: Handles that a worker process needs beside its streams: Ray, Arrow, libraries.
 OWN_FILES = 256

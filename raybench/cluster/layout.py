@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from raybench.errors import ClusterError
-from raybench.scenario.load_block import Load, Placement
+from raybench.scenario.schema import Load, Placement
 
 #: How many streams `workers_per_node: auto` gives one process before it takes another core.
 STREAMS_PER_WORKER = 256

@@ -17,7 +17,8 @@ import raybench
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import effective
 from raybench.scenario.prompt_set import PromptSet
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
+from raybench.scenario.workload import Workload
 
 SCENARIO_FILE = "scenario.json"
 CORPUS_FOLDER = "corpus"

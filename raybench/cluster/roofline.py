@@ -37,8 +37,7 @@ from raybench.records.clock import AnchoredClock
 from raybench.records.parts import PartFiles
 from raybench.records.roofline import Roofline, Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.load_block import Placement
-from raybench.scenario.schema import SyntheticCorpus
+from raybench.scenario.schema import Placement, SyntheticCorpus
 
 POLL_S = 0.5
 START_TIMEOUT_S = 60.0

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.scenario.load import load_model
-from raybench.scenario.load_block import Placement, check_client_nodes
-from raybench.scenario.schema import Scenario, Tls
+from raybench.scenario.schema import Placement, Scenario, Tls, check_client_nodes
 from raybench.scenario.values import Count, Headers, Model, Name, Url, VariableName, Words
 
 #: What Ray's dashboard accepts for one uploaded package.

@@ -15,9 +15,11 @@ from typing import Literal
 import orjson
 
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.extra_body import merged
 from raybench.scenario.load import decode
 from raybench.scenario.prompt_set import PromptFile
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
+from raybench.scenario.workload import Workload
 
 MESSAGES_SUFFIX = ".json"
 
@@ -29,14 +31,14 @@ class Prompt:
     """One prompt, ready to be sent.
 
     body: as it goes into a request: JSON-escaped text without quotes, or chat messages joined by commas without
-    brackets. sha256: of the file's bytes. fields: of its request body, the set's included.
+    brackets. sha256: of the file's bytes. extra_body: of its request, the set's included.
     """
 
     name: str
     kind: PromptKind
     body: bytes
     output_tokens: int
-    fields: Mapping[str, object]
+    extra_body: Mapping[str, object]
     sha256: str
     size_bytes: int
 
@@ -93,7 +95,7 @@ def _read(workload: Workload, prompt: PromptFile, base: Path) -> Prompt:
         kind,
         body,
         prompt.output_tokens or workload.output_tokens,
-        {**workload.prompt_set.fields, **prompt.fields},
+        merged(workload.prompt_set.extra_body, prompt.extra_body),
         hashlib.sha256(data).hexdigest(),
         len(data),
     )

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from raybench.corpus.prompts import Prompt
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Sends
-from raybench.scenario.load_block import Load
-from raybench.scenario.schema import Arm, Tls
+from raybench.scenario.extra_body import merged
+from raybench.scenario.schema import Arm, Load, Tls
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class Order:
         """What this request asks for."""
         prompt = self.prompt_of(ticket)
         if prompt is not None:
-            fields = {**self.shape.extra_body, **prompt.fields}
-            return replace(self.shape, output_tokens=prompt.output_tokens, extra_body=fields)
+            extra_body = merged(self.shape.extra_body, prompt.extra_body)
+            return replace(self.shape, output_tokens=prompt.output_tokens, extra_body=extra_body)
         if self.lengths is None:
             return self.shape
         input_tokens, output_tokens = self.lengths[ticket].tolist()

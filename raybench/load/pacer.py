@@ -16,8 +16,8 @@ import numpy.typing as npt
 from raybench.scenario.arrivals import Arrivals
 from raybench.scenario.levels import Level
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Workload
 from raybench.scenario.trace import Trace
+from raybench.scenario.workload import Workload
 
 Offsets = npt.NDArray[np.int64]
 

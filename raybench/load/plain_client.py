@@ -20,7 +20,7 @@ from raybench.load.order import Order
 from raybench.load.routes import Routes, bound_socket, require_own
 from raybench.records.clock import Clock
 from raybench.records.schema import Outcome
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import RequestLimits
 
 #: What aiohttp may hold unread of one answer before it stops reading from the socket.
 READ_BYTES_MAX = 1024 * 1024

@@ -15,8 +15,9 @@ from raybench.protocol.invocation import Earlier
 from raybench.protocol.procedure import Attempt, Windows
 from raybench.records.journal import Journal
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
 from raybench.scenario.trace import Trace
+from raybench.scenario.workload import Workload
 
 
 class AttemptMaker:

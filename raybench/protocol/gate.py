@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from raybench.engines.contract import Answer, Engine, Http, Reply, RequestShape
 from raybench.protocol.gate_checks import excerpt, fields, judge_answers, question, times
 from raybench.protocol.target import Target
+from raybench.scenario.extra_body import merged
 from raybench.scenario.gate import Gate, GateCheck
 
 CHAT_PATH = "/v1/chat/completions"
@@ -89,7 +90,7 @@ def _body(check: GateCheck, target: Target) -> dict[str, object]:
         "temperature": 0.0,
         "stream": False,
     }
-    return body | dict(arm.extra_body) | fields(check) | dict(check.fields)
+    return merged(merged(body, arm.extra_body) | fields(check), check.extra_body)
 
 
 def _answer(engine: Engine, check: GateCheck, reply: Reply) -> Answer:

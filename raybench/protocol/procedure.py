@@ -30,9 +30,8 @@ from raybench.protocol.sending import Sent, send
 from raybench.protocol.target import Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
-from raybench.scenario.load_block import Load
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Guards
+from raybench.scenario.schema import Guards, Load
 
 Windows = npt.NDArray[np.int64]
 Phase = Literal["prewarm", "load"]

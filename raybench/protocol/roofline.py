@@ -33,7 +33,7 @@ from raybench.protocol.fleet import FleetResult, LoadFleet
 from raybench.protocol.sending import send
 from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
-from raybench.scenario.load_block import Load, Placement
+from raybench.scenario.schema import Load, Placement
 
 TOKENS_GAP_MS, STREAMS_GAP_MS = 20, 1000
 FIRST_STREAMS = {"tokens_per_s": 64, "streams": 256}

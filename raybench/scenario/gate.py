@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import jsonschema
 from pydantic import AfterValidator, Field, model_validator
 
+from raybench.scenario.extra_body import ExtraBody
 from raybench.scenario.launch import Pattern
 from raybench.scenario.values import Count, Misfit, Model, Name, Seconds, Tokens, refuse_shared_names
 
@@ -37,7 +38,7 @@ JsonSchema = Annotated[dict[str, object], AfterValidator(check_schema)]
 
 
 class GateCheck(Model):
-    """One question with an answer that can be judged. `fields` go into its request body.
+    """One question with an answer that can be judged. `extra_body` goes into its request, over the arm's.
 
     answer: the answer text without outer white space equals `equals`, or `matches` is found in it.
     json: the whole answer is JSON, and valid under `json_schema` where there is one.
@@ -59,7 +60,7 @@ class GateCheck(Model):
     stop: Annotated[str, Field(min_length=1)] | None = None
     times: Annotated[int, Field(ge=2, le=20)] | None = None
     output_tokens: Tokens = 512
-    fields: dict[str, object] = {}
+    extra_body: ExtraBody = {}
 
     @model_validator(mode="after")
     def _fields_fit_the_kind(self) -> GateCheck:

@@ -5,8 +5,9 @@ A limit that is not known stays None, and so does everything that would depend o
 
 from __future__ import annotations
 
-from raybench.scenario.schema import Arm, EngineName, Limits, Workload
+from raybench.scenario.schema import Arm, EngineName, Limits
 from raybench.scenario.sim_block import Sim, SimProfile
+from raybench.scenario.workload import Workload
 
 #: What the simulated engine's profiles hold; the second and third are the two deployments of the first seed.
 SIM_LIMITS: dict[SimProfile, Limits] = {

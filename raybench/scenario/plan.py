@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from raybench.scenario.levels import Level
 from raybench.scenario.limits import active_limit, declared_limits, merge_limits, queueing, structural_skip
-from raybench.scenario.schema import Limits, Scenario, Workload
+from raybench.scenario.schema import Limits, Scenario
 from raybench.scenario.search import Search, most_levels
+from raybench.scenario.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from raybench.scenario.extra_body import ExtraBody
 from raybench.scenario.values import Count, Misfit, Model, Name, Tokens, refuse_shared_names
 
 #: How a prompt that was sent before is kept from being found in a prefix cache.
@@ -15,26 +16,26 @@ ColdBy = Literal["flush", "no_prefix_reuse"]
 class PromptFile(Model):
     """One named prompt. path: UTF-8 text, or `.json` with chat messages (a list, or an object with `messages`).
 
-    output_tokens: its own budget; None takes the workload's. fields: of its request only, over the set's.
+    output_tokens: its own budget; None takes the workload's. extra_body: of its request only, over the set's.
     """
 
     name: Name
     path: Annotated[str, Field(min_length=1)]
     output_tokens: Tokens | None = None
-    fields: dict[str, object] = {}
+    extra_body: ExtraBody = {}
 
 
 class PromptSet(Model):
     """What is sent instead of corpus text: the prompts in this order, all of them `repeats` times.
 
-    cold_by: the guard that applies to a prompt which the server has been sent before. fields: of every request
-    body, as `reasoning_effort`.
+    cold_by: the guard that applies to a prompt which the server has been sent before. extra_body: of every
+    request, as `reasoning_effort`, over the arm's.
     """
 
     prompts: Annotated[list[PromptFile], Field(min_length=1)]
     cold_by: ColdBy
     repeats: Count = 1
-    fields: dict[str, object] = {}
+    extra_body: ExtraBody = {}
 
     @model_validator(mode="after")
     def _prompts_can_be_told_apart(self) -> PromptSet:

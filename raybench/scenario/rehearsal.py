@@ -11,11 +11,19 @@ from math import ceil
 
 from raybench.scenario.launch import Inventory
 from raybench.scenario.limits import SIM_LIMITS
-from raybench.scenario.load_block import Placement
-from raybench.scenario.monitors_block import GpuMonitoring
 from raybench.scenario.plan import make_plan
-from raybench.scenario.schema import Arm, Corpus, Route, Scenario, Service, SyntheticCorpus, Workload
+from raybench.scenario.schema import (
+    Arm,
+    Corpus,
+    GpuMonitoring,
+    Placement,
+    Route,
+    Scenario,
+    Service,
+    SyntheticCorpus,
+)
 from raybench.scenario.sim_block import Sim, SimProfile
+from raybench.scenario.workload import Workload
 
 #: Name of a rehearsal's run, so that nobody takes it for the real one.
 SUFFIX = "-simulated"

@@ -17,7 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from raybench.errors import ConfigError, ConfigProblem
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
+from raybench.scenario.workload import Workload
 
 INPUT_FIELDS = ("input_tokens", "input_length", "ContextTokens")
 OUTPUT_FIELDS = ("output_tokens", "output_length", "GeneratedTokens")

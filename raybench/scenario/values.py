@@ -1,6 +1,8 @@
 """What single values of user files may be: counts, token sizes, names, addresses; and the frozen strict Model.
 
-Shared by every kind of user file (`scenario/schema.py`, `scenario/arrivals.py`, cluster files).
+Shared by every kind of user file: scenarios, cluster files, tables to import. Units stand last in the names of
+fields: `_s` seconds, `_ms`, `_tokens`, `_bytes`. Token sizes may be written `16k` (= 16 x 1024) or `1m`
+(= 1024 x 1024), as serving people do.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 from aiohttp import web
 
-from raybench.scenario.faults import AnswerFault
+from raybench.scenario.sim_block import AnswerFault
 from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, wants_stream
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event

@@ -1,6 +1,6 @@
 """The lies and faults of the simulated engine, as answers to questions that the engine asks.
 
-Each method is one decision point. A new lie is a field of `scenario.faults.SimFaults` and a branch in the
+Each method is one decision point. A new lie is a field of `scenario.sim_block.SimFaults` and a branch in the
 method where it bites; a new decision point is a new method. Nothing else in this room knows a fault's name.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.scenario.faults import AnswerFault, SimFaults
+from raybench.scenario.sim_block import AnswerFault, SimFaults
 from raybench.sim.preload import Preload
 from raybench.sim.request import Request
 

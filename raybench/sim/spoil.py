@@ -7,7 +7,7 @@ from typing import Literal
 
 import orjson
 
-from raybench.scenario.faults import AnswerFault
+from raybench.scenario.sim_block import AnswerFault
 from raybench.sim.generate_wire import DONE
 
 COMMENT = b": keep-alive\n\n"

@@ -23,8 +23,7 @@ from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, Order
 from raybench.records.clock import SystemClock
 from raybench.records.schema import REQUESTS
-from raybench.scenario.load_block import Load
-from raybench.scenario.schema import Corpus, SyntheticCorpus
+from raybench.scenario.schema import Corpus, Load, SyntheticCorpus
 
 Row = dict[str, Any]
 

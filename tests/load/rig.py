@@ -26,8 +26,7 @@ from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.stream import Part, read_part
-from raybench.scenario.load_block import Load, RequestLimits
-from raybench.scenario.schema import SyntheticCorpus
+from raybench.scenario.schema import Load, RequestLimits, SyntheticCorpus
 
 T = TypeVar("T")
 POINT = "arm/load/c1"

@@ -20,7 +20,7 @@ from raybench.load.order import Endpoint
 from raybench.load.plain_client import FAILURES, PlainClient, classify
 from raybench.records.clock import AnchoredClock
 from raybench.records.schema import REQUESTS, Outcome
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import RequestLimits
 
 COMPLETIONS = RequestShape(route="completions", input_tokens=64, output_tokens=3)
 

@@ -17,7 +17,7 @@ from raybench.load.order import Order, WorkerSummary
 from raybench.load.pacer import Schedule, deal, due_ns_of_rate
 from raybench.records.clock import ClockOffset
 from raybench.scenario.arrivals import Arrivals
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import RequestLimits
 
 MS = 1_000_000
 

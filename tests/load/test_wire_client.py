@@ -25,7 +25,7 @@ from raybench.load.plain_client import PlainClient
 from raybench.load.wire_client import OPEN_AT_ONCE, WireClient
 from raybench.records.clock import AnchoredClock
 from raybench.scenario.load import parse_scenario
-from raybench.scenario.load_block import RequestLimits
+from raybench.scenario.schema import RequestLimits
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]

@@ -19,9 +19,8 @@ import pytest
 
 from raybench.analysis.in_flight import in_flight
 from raybench.corpus.tokens import load_corpus
-from raybench.scenario.faults import SimFaults
 from raybench.scenario.schema import Corpus, SyntheticCorpus
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.sim_block import Sim, SimFaults
 
 Call = Callable[[aiohttp.ClientSession], Awaitable[Any]]
 LIMIT_S = 60.0

@@ -19,8 +19,7 @@ from answer_shapes import differences, log_shapes
 from engine_captures import everything_recorded, raw_answer, server_log
 from replay import Exchange, exchanges, replay
 
-from raybench.scenario.faults import SimFaults
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.server import serving
 
 NEW, GPU = "sglang-0.5.23-cpu", "sglang-0.5.17-gpu"

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from raybench.scenario.faults import SimFaults
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raybench.cluster.layout import Layout, Node, able_nodes, lay_out, seat_workers
 from raybench.errors import EXIT_CLUSTER, ClusterError
-from raybench.scenario.load_block import Load, Placement
+from raybench.scenario.schema import Load, Placement
 
 
 def node(number: int, *, resources: dict[str, float] | None = None, labels: dict[str, str] | None = None) -> Node:

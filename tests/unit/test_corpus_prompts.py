@@ -27,9 +27,9 @@ workloads:
     concurrency: [1]
     prompt_set:
       cold_by: no_prefix_reuse
-      fields: {{reasoning_effort: medium, top_k: 1}}
+      extra_body: {{reasoning_effort: medium, top_k: 1}}
       prompts:
-        - {{name: one, path: {path}, output_tokens: 7, fields: {{top_k: 2}}}}
+        - {{name: one, path: {path}, output_tokens: 7, extra_body: {{top_k: 2}}}}
 """
 #: Everything that a careless reader changes: mark, line ends, blanks, quotes, all lengths of UTF-8.
 HARD = '\ufeffé \\ "q"\r\n\tz\u0000 中文 🙂 \u2028 end  \n'
@@ -45,7 +45,7 @@ def prompt_of(folder: Path, name: str, data: bytes, **arm: str) -> Prompt:
 
 
 def sent(prompt: Prompt, engine: str, route: str) -> dict[str, object]:
-    shape = RequestShape(route, 1, prompt.output_tokens, extra_body=prompt.fields, prompt="text")  # type: ignore[arg-type]
+    shape = RequestShape(route, 1, prompt.output_tokens, extra_body=prompt.extra_body, prompt="text")  # type: ignore[arg-type]
     template = ENGINES[engine].template(shape)
     data = template.render("rid", prompt.as_messages if template.prompt == "messages" else prompt.body)
     body: dict[str, object] = orjson.loads(data)

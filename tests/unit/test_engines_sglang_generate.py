@@ -10,7 +10,6 @@ from engine_captures import EVENT_BYTES_MAX, decode
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, RequestShape
 from raybench.engines.sglang_generate import StreamedText
-from raybench.errors import ConfigError
 
 SGLANG = ENGINES["sglang"]
 SHAPE = RequestShape(route="generate", input_tokens=5, output_tokens=3)
@@ -280,12 +279,3 @@ def test_extra_body_is_merged_last_and_key_by_key() -> None:
         "max_new_tokens": 3, "temperature": 0.0, "top_p": 0.9, "ignore_eos": True, "top_k": 5,
     }  # fmt: skip
     assert body["priority"] == 1
-
-
-@pytest.mark.parametrize(
-    "extra", [{"stream": False}, {"input_ids": [1]}, {"rid": "x"}, {"custom": {1, 2}}], ids=str
-)
-def test_extra_body_cannot_replace_what_raybench_sets_itself(extra: dict[str, object]) -> None:
-    shape = RequestShape(route="generate", input_tokens=5, output_tokens=3, extra_body=extra)
-    with pytest.raises(ConfigError, match="extra_body"):
-        SGLANG.template(shape)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from raybench.load.pacer import Schedule, deal, due_ns_of_rate, make_schedule, seconds_of_sends
 from raybench.scenario.arrivals import Arrivals, Ramp
 from raybench.scenario.levels import Level
-from raybench.scenario.schema import Workload
 from raybench.scenario.trace import Trace
+from raybench.scenario.workload import Workload
 
 ARRIVALS = st.one_of(
     st.builds(Arrivals, process=st.sampled_from(["constant", "poisson"]), seed=st.integers(0, 2**40)),

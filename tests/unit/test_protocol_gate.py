@@ -123,7 +123,9 @@ GATE = Gate(
     needed=2,
     checks=[
         GateCheck(name="sum", kind="answer", prompt="1+1", equals="2", output_tokens=16),
-        GateCheck(name="tool-call", kind="tool_call", prompt="go", tool="get_weather", fields={"tools": TOOLS}),
+        GateCheck(
+            name="tool-call", kind="tool_call", prompt="go", tool="get_weather", extra_body={"tools": TOOLS}
+        ),
         GateCheck(name="same", kind="determinism", prompt="x", times=3),
     ],
 )

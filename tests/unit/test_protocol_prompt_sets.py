@@ -24,7 +24,7 @@ SET = """  - name: set
     concurrency: [1, 2]
     prompt_set:
       cold_by: {cold_by}
-      fields: {{reasoning_effort: low}}
+      extra_body: {{reasoning_effort: low}}
       prompts:
         - {{name: first, path: first.md, output_tokens: 4}}
         - {{name: second, path: second.md}}"""

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.scenario.faults import SimFaults
 from raybench.scenario.limits import (
     SIM_LIMITS,
     active_limit,
@@ -14,8 +13,9 @@ from raybench.scenario.limits import (
     sim_limits,
     structural_skip,
 )
-from raybench.scenario.schema import Arm, Limits, Workload
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.schema import Arm, Limits
+from raybench.scenario.sim_block import Sim, SimFaults
+from raybench.scenario.workload import Workload
 
 K = 1024
 #: The rows of the first seed's table of active limits: input, output, TP2PP4, TP8+EAGLE3+AR (None: skipped).

@@ -7,8 +7,9 @@ import pytest
 
 from raybench.errors import ConfigError
 from raybench.scenario.load import load_scenario
-from raybench.scenario.schema import Scenario, Workload
+from raybench.scenario.schema import Scenario
 from raybench.scenario.trace import Trace, read_trace, read_traces
+from raybench.scenario.workload import Workload
 
 ROOT = Path(__file__).parents[2]
 

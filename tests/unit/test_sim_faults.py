@@ -8,8 +8,7 @@ from sim_rehearsal import answer, ask, closed_loop, drain, make_engine, prompt
 
 from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
-from raybench.scenario.faults import SimFaults
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.preload import Preload, load_preload

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from raybench.scenario.faults import AnswerFault
+from raybench.scenario.sim_block import AnswerFault
 from raybench.sim.generate_wire import DONE
 from raybench.sim.spoil import ERROR, GARBLED, Piece, Stream
 
