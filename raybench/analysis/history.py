@@ -38,6 +38,13 @@ class Attempt:
     findings: tuple[Mapping[str, Any], ...] = ()
     hit_rates: Mapping[str, float | None] = field(default_factory=dict)
 
+    @property
+    def load_unix_ns(self) -> tuple[int, int] | None:
+        """Start and end of its load; None where it did not begin or did not end."""
+        if self.load_started_unix_ns is None or self.load_ended_unix_ns is None:
+            return None
+        return self.load_started_unix_ns, self.load_ended_unix_ns
+
 
 @dataclass(frozen=True)
 class PointHistory:
@@ -71,10 +78,10 @@ class History:
     def load_times(self) -> list[tuple[int, int, str, int]]:
         """(start, end, point_id, attempt) of each attempt whose load began and ended, in order."""
         return sorted(
-            (attempt.load_started_unix_ns, attempt.load_ended_unix_ns, point_id, number)
+            (*attempt.load_unix_ns, point_id, number)
             for point_id, point in self.points.items()
             for number, attempt in point.attempts.items()
-            if attempt.load_started_unix_ns is not None and attempt.load_ended_unix_ns is not None
+            if attempt.load_unix_ns is not None
         )
 
     def ready_before(self, arm: str, unix_ns: int) -> int | None:

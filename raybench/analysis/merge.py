@@ -22,7 +22,6 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
-    Gathered,
     gpu_samples,
     log_warnings,
     request_columns,
@@ -124,18 +123,23 @@ def _write_requests(
     ):
         for point_id in run.points():
             for attempt in run.attempts(point_id):
-                plain = requests_of(run, point_id, attempt, history)
-                requests = _with_log(plain, logs, point_id, attempt, history)
+                gathered = requests_of(run, point_id, attempt, history)
+                log = logs.get(id_parts(point_id)[0], [])
+                tried = history.point(point_id).attempts.get(attempt)
+                load = None if tried is None else tried.load_unix_ns
+                requests, unjoined = join_log(gathered.table, log, load)
                 health = worker_health_of(run, point_id, attempt, history)
                 found.health.append(health.table)
-                found.warnings += [*requests.warnings, *health.warnings]
+                found.warnings += [*gathered.warnings, *health.warnings]
+                if unjoined is not None:
+                    found.warnings.append(f"{point_id} attempt {attempt}: {unjoined}")
                 final = history.point(point_id).final_attempt == attempt
-                writer.write_table(_as(_request_table(requests.table, series, final=final), schema))
+                writer.write_table(_as(_request_table(requests, series, final=final), schema))
                 if final:
                     row = rows[point_id]
-                    row |= _measured(row, requests.table, series, history)
-                    row |= struck_if_damaged(row, requests.warnings)
-                    _note_final(found, row, requests.table, run, searches.get(str(row["workload"])))
+                    row |= _measured(row, requests, series, history)
+                    row |= struck_if_damaged(row, gathered.warnings)
+                    _note_final(found, row, requests, run, searches.get(str(row["workload"])))
     return found
 
 
@@ -159,19 +163,6 @@ def _arm_facts(run: RunDirectory, arm: str) -> dict[str, Any]:
         return read_json(path) if path.is_file() else nothing
 
     return arm_facts(told("facts.json", {}), told("process.json", []), told("gate.json", {}))
-
-
-def _with_log(
-    requests: Gathered, logs: Mapping[str, list[LoggedRequest]], point_id: str, attempt: int, history: History
-) -> Gathered:
-    """The records of an attempt with what its server's own log says of them."""
-    tried = history.point(point_id).attempts.get(attempt)
-    load = None
-    if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
-        load = tried.load_started_unix_ns, tried.load_ended_unix_ns
-    table, problem = join_log(requests.table, logs.get(id_parts(point_id)[0], []), load)
-    said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
-    return Gathered(table, (*requests.warnings, *said))
 
 
 def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:

@@ -176,10 +176,8 @@ def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, h
     The headline peak is the highest of any GPU, the headroom the least of any GPU. Only GPUs that were
     watched since the arm was ready belong to it. All null for an attempt without a load.
     """
-    row: Row = dict.fromkeys(POINT_VRAM)
-    if attempt is None or attempt.load_started_unix_ns is None or attempt.load_ended_unix_ns is None:
-        return row
-    span = (attempt.load_started_unix_ns, attempt.load_ended_unix_ns)
+    if attempt is None or (span := attempt.load_unix_ns) is None:
+        return dict.fromkeys(POINT_VRAM)
     ready = history.ready_before(arm, span[0])
     series = [gpu for gpu in series if gpu.has_samples(span[0] if ready is None else ready, span[1])]
     idle_span = None if ready is None else (ready, _first_load(arm, ready, history))
