@@ -22,13 +22,12 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
+    HEALTH_COLUMNS,
+    AttemptParts,
     gpu_samples,
     log_warnings,
     request_columns,
-    requests_of,
     server_samples,
-    worker_columns,
-    worker_health_of,
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
@@ -83,7 +82,7 @@ def merge(run: RunDirectory) -> list[str]:
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
     write_table(run.gpu_parquet, gpu_table)
     write_table(run.server_parquet, _name_points(server.table, history))
-    write_table(run.worker_parquet, unify(found.health, worker_columns()))
+    write_table(run.worker_parquet, unify(found.health, HEALTH_COLUMNS))
     if searches:
         write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
     if found.artifacts:
@@ -123,12 +122,12 @@ def _write_requests(
     ):
         for point_id in run.points():
             for attempt in run.attempts(point_id):
-                gathered = requests_of(run, point_id, attempt, history)
+                parts = AttemptParts(run, point_id, attempt, history)
+                gathered, health = parts.requests(), parts.health()
                 log = logs.get(id_parts(point_id)[0], [])
                 tried = history.point(point_id).attempts.get(attempt)
                 load = None if tried is None else tried.load_unix_ns
                 requests, unjoined = join_log(gathered.table, log, load)
-                health = worker_health_of(run, point_id, attempt, history)
                 found.health.append(health.table)
                 found.warnings += [*gathered.warnings, *health.warnings]
                 if unjoined is not None:

@@ -30,7 +30,7 @@ from synthetic_run import (
 from raybench.analysis.agreement import read_agreements
 from raybench.analysis.history import read_history
 from raybench.analysis.merge import MERGE_JSON, merge
-from raybench.analysis.parts import requests_of
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
@@ -81,7 +81,8 @@ def test_chunks_stay_in_the_requests_and_are_left_out_where_only_judging_is_want
     run = made.done()
     merge(run)
     assert pq.read_table(run.requests_parquet)["chunk_tokens"].to_pylist() == [[1, 10]] * 4
-    judged = requests_of(run, "tp8/1k/c2", 1, read_history(read_journal(run.journal)), chunks=False).table
+    parts = AttemptParts(run, "tp8/1k/c2", 1, read_history(read_journal(run.journal)))
+    judged = parts.requests(chunks=False).table
     assert judged["chunk_ns"].to_pylist() == judged["chunk_tokens"].to_pylist() == [None] * 4
 
 
