@@ -6,16 +6,15 @@ warning. The result does not depend on the order in which parts are found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from raybench.analysis.alignment import ClockReading, align_monotonic, offset_text
 from raybench.analysis.client_load import Writer, tokens_by_second
-from raybench.analysis.history import History
+from raybench.analysis.history import Clocks, History
 from raybench.records.clock import ClockOffset
 from raybench.records.rundir import RunDirectory
 from raybench.records.schema import GPU, REQUESTS, SERVER, WORKER
@@ -24,8 +23,6 @@ from raybench.records.stream import SOURCE_COLUMN, Part, name_source, read_part,
 #: Only parts of the worker's own health have it.
 _HEALTH_COLUMN = "loop_lag_ms_max"
 _CHUNK_COLUMNS = ("chunk_ns", "chunk_tokens")
-
-ClockReadings = Callable[[str], Sequence[ClockReading]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class AttemptParts:
         self._run = run
         self._health = [part for part in parts if _is_health(part)]
         self._requests = [part for part in parts if not _is_health(part)]
-        self._readings = partial(history.clock_readings, point_id=point_id, attempt=attempt)
+        self._clocks = history.attempt_clocks(point_id, attempt)
 
     def requests(self, *, chunks: bool = True) -> Gathered:
         """The records, with `sent_unix_ns` and `end_unix_ns`.
@@ -84,11 +81,11 @@ class AttemptParts:
         parts = self._requests
         if not chunks:
             parts = [replace(part, table=_without_chunks(part.table)) for part in parts]
-        return _gather(self._run, parts, _REQUESTS, self._readings)
+        return _gather(self._run, parts, _REQUESTS, self._clocks)
 
     def health(self) -> Gathered:
         """The workers' own health, with `aligned_unix_ns`."""
-        return _gather(self._run, self._health, _HEALTH, self._readings)
+        return _gather(self._run, self._health, _HEALTH, self._clocks)
 
     def writers(self) -> dict[str, Writer]:
         """By worker, of the parts of the load; one without an anchor does not say on which host it was written."""
@@ -118,7 +115,7 @@ def request_columns(run: RunDirectory) -> pa.Schema:
 def gpu_samples(run: RunDirectory, history: History) -> Gathered:
     """The samples of all GPU monitors, with `aligned_unix_ns`."""
     parts = [read_part(path) for path in run.gpu_parts()]
-    gathered = _gather(run, parts, _GPU, history.clock_readings)
+    gathered = _gather(run, parts, _GPU, history.all_clocks())
     not_measured = tuple(f"{run.relative(part.path)}: {text}" for part in parts if (text := _not_measured(part)))
     return Gathered(gathered.table, (*gathered.warnings, *not_measured))
 
@@ -126,7 +123,7 @@ def gpu_samples(run: RunDirectory, history: History) -> Gathered:
 def server_samples(run: RunDirectory, history: History) -> Gathered:
     """The scrapes of all engines, with `aligned_unix_ns`."""
     parts = [read_part(path) for path in run.server_parts()]
-    return _gather(run, parts, _SERVER, history.clock_readings)
+    return _gather(run, parts, _SERVER, history.all_clocks())
 
 
 def log_warnings(run: RunDirectory) -> list[str]:
@@ -156,14 +153,14 @@ def _is_health(part: Part) -> bool:
     return _HEALTH_COLUMN in part.table.column_names
 
 
-def _gather(run: RunDirectory, parts: Sequence[Part], kind: _Kind, clock_readings: ClockReadings) -> Gathered:
+def _gather(run: RunDirectory, parts: Sequence[Part], kind: _Kind, clocks: Clocks) -> Gathered:
     """All rows in the order of their kind, with their stamps on the coordinator's clock."""
     tables: list[pa.Table] = []
     warnings: list[str] = []
     for part in parts:
         name = run.relative(part.path)
         warnings += _damage(run, part)
-        readings = _readings(part, clock_readings)
+        readings = _readings(part, clocks)
         table = part.table
         for source, aligned in kind.stamps.items():
             if source in table.column_names:
@@ -175,13 +172,13 @@ def _gather(run: RunDirectory, parts: Sequence[Part], kind: _Kind, clock_reading
     return Gathered(rows, tuple(sorted(warnings)))
 
 
-def _readings(part: Part, clock_readings: ClockReadings) -> Sequence[ClockReading]:
+def _readings(part: Part, clocks: Clocks) -> Sequence[ClockReading]:
     """Offsets of the clock on which a part hangs: measured when it was begun, and after that.
 
     Measurements from before are of another anchor, and say nothing of this part if it has its own.
     """
     name = part.metadata.get("worker") or part.metadata.get("clock") or Path(part.path).stem
-    journalled = clock_readings(name)
+    journalled = clocks.get(name, ())
     offset = ClockOffset.from_metadata(part.metadata)
     if offset is None or part.anchor is None:
         return journalled

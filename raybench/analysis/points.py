@@ -99,15 +99,15 @@ def is_boundary(point: Point) -> bool:
     return bool(point.get("output_tokens") == 1)
 
 
-def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
-    """The manifest's plan in its order; points that only the journal knows follow, told by their names."""
-    planned = {point["point_id"]: dict(point) for point in manifest.get("points") or []}
-    for point_id in history.points:
-        planned.setdefault(point_id, only_named(point_id))
+def planned_points(manifest: Mapping[str, Any], known: Iterable[str]) -> list[dict[str, Any]]:
+    """The manifest's plan in its order; points of which only the id is known follow, told by it."""
+    planned = {point["point_id"]: point for point in manifest.get("points") or []}
+    for point_id in known:
+        planned.setdefault(point_id, _only_named(point_id))
     return list(planned.values())
 
 
-def only_named(point_id: str) -> dict[str, Any]:
+def _only_named(point_id: str) -> dict[str, Any]:
     """What a point's id alone tells of it."""
     arm, workload, level = id_parts(point_id)
     return {"point_id": point_id, "arm": arm, "workload": workload, **asdict(Level.of_name(level))}
