@@ -42,7 +42,6 @@ def artifact_entry(row: Mapping[str, Any], requests: pa.Table, arm: Mapping[str,
 def told(requests: pa.Table) -> Entry:
     """Of these requests: how many, their tokens, the engine's seconds and rates, the client's beside them."""
     ok = requests.filter(metrics.succeeded(requests))
-    client_e2e, client_ttft = metrics.e2e_ms(ok), metrics.ttft_ms(ok)
     return {
         "requests": requests.num_rows,
         "requests_ok": ok.num_rows,
@@ -59,8 +58,8 @@ def told(requests: pa.Table) -> Entry:
         "tokens_per_round": timings.tokens_per_round(ok),
         "truncated": timings.truncated_answers(ok),
         "empty": timings.empty_answers(ok),
-        "client_e2e_s": _sum_s(client_e2e),
-        "client_first_token_s": _sum_s(client_ttft),
+        "client_e2e_s": timings.total_s(ok, pc.divide(metrics.e2e_ms(ok), 1000.0)),
+        "client_first_token_s": timings.total_s(ok, pc.divide(metrics.ttft_ms(ok), 1000.0)),
         "client_decode_tokens_per_s": metrics.decode_tokens_per_s(ok),
         "e2e_over_engine_ms": mean(metrics.sample(timings.e2e_over_engine_ms(ok))),
         "ttft_over_engine_ms": mean(metrics.sample(timings.ttft_over_engine_ms(ok))),
@@ -113,9 +112,3 @@ def arm_facts(facts: Mapping[str, Any], processes: Sequence[Mapping[str, Any]], 
         "gate": gate.get("summary"),
         "gate_ok": gate.get("ok"),
     }
-
-
-def _sum_s(milliseconds: pa.ChunkedArray) -> float | None:
-    if milliseconds.null_count or not len(milliseconds):
-        return None
-    return float(pc.sum(milliseconds).as_py()) / 1000

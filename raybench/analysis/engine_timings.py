@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis.metrics import (
+    count,
     e2e_ms,
+    known_where,
     rate_per_s,
     sample,
     succeeded,
     tpot_ms,
     ttft_ms,
 )
-from raybench.analysis.stats import Floats
 
 #: Finish reasons that mean "the budget is used up", of all engines: OpenAI's, ninfer's two.
 BUDGET_REASONS: tuple[str, ...] = ("length", "output_limit", "context_capacity", "max_tokens")
@@ -60,8 +61,7 @@ def engine_decode_tokens_per_s(requests: pa.Table) -> pa.ChunkedArray:
 def decode_tokens_per_s(requests: pa.Table) -> pa.ChunkedArray:
     """The same by the client's stamps: 1000 / TPOT. Null without a stream."""
     tpot = tpot_ms(requests)
-    known = pc.fill_null(pc.greater(tpot, 0), False)
-    return pc.if_else(known, pc.divide(1000.0, pc.if_else(known, tpot, 1.0)), pa.scalar(None, pa.float64()))
+    return known_where(pc.greater(tpot, 0), pc.divide(1000.0, tpot))
 
 
 def ttft_over_engine_ms(requests: pa.Table) -> pa.ChunkedArray:
@@ -112,12 +112,12 @@ def total_s(requests: pa.Table, seconds: pa.ChunkedArray) -> float | None:
 def truncated_answers(requests: pa.Table) -> int:
     """Successful requests whose answer ended because its budget was used up."""
     cut = pc.is_in(requests["finish_reason"], value_set=pa.array(BUDGET_REASONS, pa.string()))
-    return _count(pc.and_(succeeded(requests), cut))
+    return count(pc.and_(succeeded(requests), cut))
 
 
 def empty_answers(requests: pa.Table) -> int:
     """Successful requests of which tokens came and none of them was of the answer."""
-    return _count(pc.and_(succeeded(requests), pc.fill_null(requests["no_answer_text"], False)))
+    return count(pc.and_(succeeded(requests), pc.fill_null(requests["no_answer_text"], False)))
 
 
 def client_agrees(over_ms: float, e2e_ms: float) -> bool:
@@ -125,22 +125,11 @@ def client_agrees(over_ms: float, e2e_ms: float) -> bool:
     return -EARLY_MS <= over_ms <= max(AGREE_MS, AGREE_SHARE * e2e_ms)
 
 
-def _count(flags: pa.ChunkedArray) -> int:
-    return int(pc.sum(flags, min_count=0).as_py())
-
-
 def _ratio(requests: pa.Table, amount: pa.ChunkedArray, seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    known = pc.fill_null(pc.and_(pc.greater(seconds, 0), pc.greater(amount, 0)), False)
-    known = pc.and_(known, succeeded(requests))
-    return pc.if_else(
-        known,
-        pc.divide(pc.cast(amount, pa.float64()), pc.if_else(known, seconds, 1.0)),
-        pa.scalar(None, pa.float64()),
-    )
+    known = pc.and_(succeeded(requests), pc.and_(pc.greater(seconds, 0), pc.greater(amount, 0)))
+    return known_where(known, pc.divide(pc.cast(amount, pa.float64()), seconds))
 
 
 def _pooled(requests: pa.Table, amount: pa.ChunkedArray, divisor: pa.ChunkedArray) -> float | None:
     both = pc.and_(succeeded(requests), pc.and_(pc.is_valid(amount), pc.is_valid(divisor)))
-    amounts: Floats = sample(amount.filter(both))
-    divisors: Floats = sample(divisor.filter(both))
-    return rate_per_s(float(amounts.sum()), float(divisors.sum()))
+    return rate_per_s(float(sample(amount.filter(both)).sum()), float(sample(divisor.filter(both)).sum()))

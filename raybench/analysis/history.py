@@ -6,14 +6,15 @@ of other events are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raybench.analysis.alignment import ClockReading
 
 Line = Mapping[str, Any]
-ClockKey = tuple[str, str | None, int | None]
+#: Measured offsets by clock: a worker's or another's.
+Clocks = Mapping[str, Sequence[ClockReading]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class Attempt:
     findings: tuple[Mapping[str, Any], ...] = ()
     hit_rates: Mapping[str, float | None] = field(default_factory=dict)
 
+    @property
+    def load_unix_ns(self) -> tuple[int, int] | None:
+        """Start and end of its load; None where it did not begin or did not end."""
+        if self.load_started_unix_ns is None or self.load_ended_unix_ns is None:
+            return None
+        return self.load_started_unix_ns, self.load_ended_unix_ns
+
 
 @dataclass(frozen=True)
 class PointHistory:
@@ -57,13 +65,12 @@ class PointHistory:
 class History:
     """A run as its journal tells it.
 
-    clocks: measured offsets by (worker or other clock, point_id, attempt); the latter two are None for those
-    not tied to an attempt.
+    clocks: by (point_id, attempt); both are None for what was measured outside of attempts.
     """
 
     points: Mapping[str, PointHistory]
     arms_ready_unix_ns: Mapping[str, tuple[int, ...]]
-    clocks: Mapping[ClockKey, tuple[ClockReading, ...]]
+    clocks: Mapping[tuple[str | None, int | None], Clocks]
 
     def point(self, point_id: str) -> PointHistory:
         return self.points.get(point_id, PointHistory())
@@ -71,55 +78,49 @@ class History:
     def load_times(self) -> list[tuple[int, int, str, int]]:
         """(start, end, point_id, attempt) of each attempt whose load began and ended, in order."""
         return sorted(
-            (attempt.load_started_unix_ns, attempt.load_ended_unix_ns, point_id, number)
+            (*attempt.load_unix_ns, point_id, number)
             for point_id, point in self.points.items()
             for number, attempt in point.attempts.items()
-            if attempt.load_started_unix_ns is not None and attempt.load_ended_unix_ns is not None
+            if attempt.load_unix_ns is not None
         )
 
     def ready_before(self, arm: str, unix_ns: int) -> int | None:
         """When the arm was last made ready before a moment; a resumed run makes it ready again."""
         return max((at for at in self.arms_ready_unix_ns.get(arm, ()) if at <= unix_ns), default=None)
 
-    def clock_readings(
-        self, name: str, point_id: str | None = None, attempt: int | None = None
-    ) -> list[ClockReading]:
-        """Offsets measured of one clock, of one attempt where that is given."""
-        return [
-            reading
-            for (of, of_point, of_attempt), readings in self.clocks.items()
-            if of == name and (point_id is None or (of_point, of_attempt) == (point_id, attempt))
-            for reading in readings
-        ]
+    def attempt_clocks(self, point_id: str, attempt: int) -> Clocks:
+        """What was measured over one attempt."""
+        return self.clocks.get((point_id, attempt), {})
 
-    def attempt_clocks(self, point_id: str, attempt: int) -> dict[str, tuple[ClockReading, ...]]:
-        """By clock, the offsets that were measured over one attempt."""
-        return {
-            name: readings
-            for (name, of_point, of_attempt), readings in self.clocks.items()
-            if (of_point, of_attempt) == (point_id, attempt)
-        }
+    def all_clocks(self) -> Clocks:
+        """What was measured at any time."""
+        found: dict[str, list[ClockReading]] = {}
+        for clocks in self.clocks.values():
+            for name, readings in clocks.items():
+                found.setdefault(name, []).extend(readings)
+        return found
 
 
 def read_history(lines: Iterable[Line]) -> History:
     """The stories of a journal. A point committed again (after a resume) is told by its last commit."""
     points: dict[str, PointHistory] = {}
     ready: dict[str, list[int]] = {}
-    clocks: dict[ClockKey, list[ClockReading]] = {}
+    clocks: dict[tuple[str | None, int | None], dict[str, list[ClockReading]]] = {}
     for line in lines:
         event, point_id = line["event"], line.get("point_id")
         if event == "arm_ready":
             ready.setdefault(line["arm"], []).append(line["unix_ns"])
         elif event == "clock":
-            key = (line.get("worker") or line["clock"], point_id, line.get("attempt"))
             measured = (line["offset_ns"], line["uncertainty_ns"], line.get("wall_ahead_ns", 0))
-            clocks.setdefault(key, []).append(ClockReading(line["unix_ns"], *measured))
+            of_attempt = clocks.setdefault((point_id, line.get("attempt")), {})
+            of_clock = of_attempt.setdefault(line.get("worker") or line["clock"], [])
+            of_clock.append(ClockReading(line["unix_ns"], *measured))
         elif isinstance(point_id, str):
             points[point_id] = _told(points.get(point_id, PointHistory()), line)
     return History(
         points=points,
         arms_ready_unix_ns={arm: tuple(times) for arm, times in ready.items()},
-        clocks={key: tuple(readings) for key, readings in clocks.items()},
+        clocks=clocks,
     )
 
 

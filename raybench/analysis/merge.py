@@ -22,20 +22,16 @@ from raybench.analysis.engine_log import join_log
 from raybench.analysis.goodput import Goodput, goodput
 from raybench.analysis.history import History, read_history
 from raybench.analysis.parts import (
-    Gathered,
+    HEALTH_COLUMNS,
+    AttemptParts,
     gpu_samples,
     log_warnings,
     request_columns,
-    requests_of,
     server_samples,
-    worker_columns,
-    worker_health_of,
 )
 from raybench.analysis.point_metrics import REQUEST_METRICS, Row, point_metrics
 from raybench.analysis.points import (
     COMPRESSION,
-    id_parts,
-    only_named,
     planned_points,
     point_facts,
     point_vram,
@@ -81,12 +77,13 @@ def merge(run: RunDirectory) -> list[str]:
     history = read_history(lines)
     gpu, server = gpu_samples(run, history), server_samples(run, history)
     gpu_table = _name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
-    rows = {point["point_id"]: point_facts(point, history) for point in _planned(run, manifest, history)}
+    planned = planned_points(manifest, [*history.points, *run.points()])
+    rows = {point["point_id"]: point_facts(point, history) for point in planned}
     searches = _searches(manifest)
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
     write_table(run.gpu_parquet, gpu_table)
     write_table(run.server_parquet, _name_points(server.table, history))
-    write_table(run.worker_parquet, unify(found.health, worker_columns()))
+    write_table(run.worker_parquet, unify(found.health, HEALTH_COLUMNS))
     if searches:
         write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
     if found.artifacts:
@@ -118,34 +115,38 @@ def _write_requests(
 ) -> _Found:
     """requests.parquet, attempt by attempt; what the final ones measured goes into their points' rows."""
     found = _Found()
-    logs = {arm: _request_log(run, arm) for arm in dict.fromkeys(str(row["arm"]) for row in rows.values())}
+    logs = {arm: _request_log(run, arm) for arm in {row["arm"] for row in rows.values()}}
     schema = pa.schema([*request_columns(run), *DERIVED.items()])
     with (
         replacing(run.requests_parquet) as path,
         pq.ParquetWriter(path, schema, compression=COMPRESSION) as writer,
     ):
         for point_id in run.points():
+            row = rows[point_id]
             for attempt in run.attempts(point_id):
-                plain = requests_of(run, point_id, attempt, history)
-                requests = _with_log(plain, logs, point_id, attempt, history)
-                health = worker_health_of(run, point_id, attempt, history)
+                parts = AttemptParts(run, point_id, attempt, history)
+                gathered, health = parts.requests(), parts.health()
+                tried = history.point(point_id).attempts.get(attempt)
+                load = None if tried is None else tried.load_unix_ns
+                requests, unjoined = join_log(gathered.table, logs[row["arm"]], load)
                 found.health.append(health.table)
-                found.warnings += [*requests.warnings, *health.warnings]
-                final = history.point(point_id).final_attempt == attempt
-                writer.write_table(_as(_request_table(requests.table, series, final=final), schema))
+                found.warnings += [*gathered.warnings, *health.warnings]
+                if unjoined is not None:
+                    found.warnings.append(f"{point_id} attempt {attempt}: {unjoined}")
+                final = row["final_attempt"] == attempt
+                writer.write_table(_as(_request_table(requests, series, final=final), schema))
                 if final:
-                    row = rows[point_id]
-                    row |= _measured(row, requests.table, series, history)
-                    row |= struck_if_damaged(row, requests.warnings)
-                    _note_final(found, row, requests.table, run, searches.get(str(row["workload"])))
+                    row |= _measured(row, requests, series, history)
+                    row |= struck_if_damaged(row, gathered.warnings)
+                    _note_final(found, row, requests, run, searches.get(row["workload"]))
     return found
 
 
 def _note_final(found: _Found, row: Row, requests: pa.Table, run: RunDirectory, search: Search | None) -> None:
     """What the final attempt of a prompt set or of a search for an SLO has to tell beside its row."""
-    point_id = str(row["point_id"])
+    point_id = row["point_id"]
     if has_prompts(requests):
-        found.artifacts[point_id] = artifact_entry(row, requests, _arm_facts(run, str(row["arm"])))
+        found.artifacts[point_id] = artifact_entry(row, requests, _arm_facts(run, row["arm"]))
     if search is not None and search.slo is not None and row["verdict"] == "accepted":
         found.goodputs[point_id] = goodput(requests, request_limits(search))
 
@@ -161,26 +162,6 @@ def _arm_facts(run: RunDirectory, arm: str) -> dict[str, Any]:
         return read_json(path) if path.is_file() else nothing
 
     return arm_facts(told("facts.json", {}), told("process.json", []), told("gate.json", {}))
-
-
-def _with_log(
-    requests: Gathered, logs: Mapping[str, list[LoggedRequest]], point_id: str, attempt: int, history: History
-) -> Gathered:
-    """The records of an attempt with what its server's own log says of them."""
-    tried = history.point(point_id).attempts.get(attempt)
-    load = None
-    if tried is not None and tried.load_started_unix_ns is not None and tried.load_ended_unix_ns is not None:
-        load = tried.load_started_unix_ns, tried.load_ended_unix_ns
-    table, problem = join_log(requests.table, logs.get(id_parts(point_id)[0], []), load)
-    said = () if problem is None else (f"{point_id} attempt {attempt}: {problem}",)
-    return Gathered(table, (*requests.warnings, *said))
-
-
-def _planned(run: RunDirectory, manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
-    """All points of the run; those that left nothing but parts come last."""
-    planned = planned_points(manifest, history)
-    known = {point["point_id"] for point in planned}
-    return planned + [only_named(point_id) for point_id in run.points() if point_id not in known]
 
 
 def _searches(manifest: Mapping[str, Any]) -> dict[str, Search]:
@@ -228,7 +209,7 @@ def _request_vram(requests: pa.Table, series: Sequence[GpuSeries]) -> dict[str, 
     }
 
 
-def _measured(facts: Mapping[str, Any], requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
+def _measured(facts: Row, requests: pa.Table, series: Sequence[GpuSeries], history: History) -> Row:
     """What the records and samples of its final attempt add to a point's row."""
     attempt = history.point(facts["point_id"]).final
     row = point_metrics(requests, facts["concurrency"])

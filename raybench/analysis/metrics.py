@@ -48,18 +48,19 @@ def _elapsed_ms(requests: pa.Table, start: str, end: str) -> pa.ChunkedArray:
     return pc.divide(pc.cast(pc.subtract(requests[end], requests[start]), pa.float64()), 1e6)
 
 
-def _known_where(condition: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+def known_where(condition: pa.ChunkedArray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values where the condition holds, else null."""
     return pc.if_else(pc.fill_null(condition, False), values, pa.scalar(None, pa.float64()))
 
 
 def ttft_ms(requests: pa.Table) -> pa.ChunkedArray:
     """Time to first token: first token - sent. Null for failed requests."""
-    return _known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "first_token_ns"))
+    return known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "first_token_ns"))
 
 
 def ttft_scheduled_ms(requests: pa.Table) -> pa.ChunkedArray:
     """First token - scheduled time (open loop). Null for failed requests and in a closed loop."""
-    return _known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "first_token_ns"))
+    return known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "first_token_ns"))
 
 
 def tpot_ms(requests: pa.Table) -> pa.ChunkedArray:
@@ -70,18 +71,18 @@ def tpot_ms(requests: pa.Table) -> pa.ChunkedArray:
     """
     tokens = requests["output_tokens"]
     known = pc.and_(pc.greater(tokens, 1), pc.and_(succeeded(requests), _counted_by_server(requests)))
-    gaps = pc.cast(pc.subtract(pc.if_else(pc.fill_null(known, False), tokens, 2), 1), pa.float64())
-    return _known_where(known, pc.divide(_elapsed_ms(requests, "first_token_ns", "last_token_ns"), gaps))
+    gaps = pc.cast(pc.subtract(tokens, 1), pa.float64())
+    return known_where(known, pc.divide(_elapsed_ms(requests, "first_token_ns", "last_token_ns"), gaps))
 
 
 def e2e_ms(requests: pa.Table) -> pa.ChunkedArray:
     """End-to-end latency: end - sent. Null for failed requests."""
-    return _known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "end_ns"))
+    return known_where(succeeded(requests), _elapsed_ms(requests, "sent_ns", "end_ns"))
 
 
 def e2e_scheduled_ms(requests: pa.Table) -> pa.ChunkedArray:
     """End - scheduled time (open loop). Null for failed requests and in a closed loop."""
-    return _known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "end_ns"))
+    return known_where(succeeded(requests), _elapsed_ms(requests, "scheduled_ns", "end_ns"))
 
 
 def connect_wait_ms(requests: pa.Table) -> pa.ChunkedArray:
@@ -240,9 +241,14 @@ def decode_tokens_per_s(requests: pa.Table) -> float | None:
     return None if tokens is None else rate_per_s(tokens, decode_ns / 1e9)
 
 
+def count(flags: pa.ChunkedArray) -> int:
+    """How many are true."""
+    return int(pc.sum(flags, min_count=0).as_py())
+
+
 def requests_ok(requests: pa.Table) -> int:
     """Number of successful requests."""
-    return int(pc.sum(succeeded(requests), min_count=0).as_py())
+    return count(succeeded(requests))
 
 
 def requests_per_s(requests: pa.Table) -> float | None:
@@ -271,9 +277,7 @@ def late_sends(requests: pa.Table) -> int | None:
     """Open loop: requests sent more than LATE_SEND_MS after their time, or never. None in a closed loop."""
     if requests["scheduled_ns"].null_count or not requests.num_rows:
         return None
-    kept = int(pc.sum(pc.less_equal(send_delay_ms(requests), LATE_SEND_MS), min_count=0).as_py())
-    rows: int = requests.num_rows
-    return rows - kept
+    return int(requests.num_rows) - count(pc.less_equal(send_delay_ms(requests), LATE_SEND_MS))
 
 
 def failure_share(requests: pa.Table) -> float | None:

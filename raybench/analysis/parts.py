@@ -7,14 +7,14 @@ warning. The result does not depend on the order in which parts are found.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from raybench.analysis.alignment import ClockReading, align_monotonic, offset_text
 from raybench.analysis.client_load import Writer, tokens_by_second
-from raybench.analysis.history import History
+from raybench.analysis.history import Clocks, History
 from raybench.records.clock import ClockOffset
 from raybench.records.rundir import RunDirectory
 from raybench.records.schema import GPU, REQUESTS, SERVER, WORKER
@@ -22,76 +22,108 @@ from raybench.records.stream import SOURCE_COLUMN, Part, name_source, read_part,
 
 #: Only parts of the worker's own health have it.
 _HEALTH_COLUMN = "loop_lag_ms_max"
-
-
-#: Monotonic stamps of a part, and the columns that hold them on the coordinator's clock.
-_REQUEST_STAMPS = {"sent_ns": "sent_unix_ns", "end_ns": "end_unix_ns"}
-_SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
 _CHUNK_COLUMNS = ("chunk_ns", "chunk_tokens")
 
 
 @dataclass(frozen=True)
+class _Kind:
+    """Of one kind of parts: the schema, its monotonic stamps with the columns that hold them on the coordinator's
+    clock, and the order of the rows."""
+
+    schema: pa.Schema
+    stamps: Mapping[str, str]
+    order: tuple[str, ...]
+
+    @property
+    def columns(self) -> pa.Schema:
+        """What every table of this kind has; unknown columns of its parts come behind."""
+        aligned = [(name, pa.int64()) for name in self.stamps.values()]
+        return pa.schema([*self.schema, *aligned, (SOURCE_COLUMN, pa.string())])
+
+
+_SAMPLE_STAMPS = {"sample_ns": "aligned_unix_ns"}
+_REQUESTS = _Kind(
+    REQUESTS,
+    {"sent_ns": "sent_unix_ns", "end_ns": "end_unix_ns"},
+    ("phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN),
+)
+_HEALTH = _Kind(WORKER, _SAMPLE_STAMPS, ("worker", "sample_ns", SOURCE_COLUMN))
+_GPU = _Kind(GPU, _SAMPLE_STAMPS, ("host", "gpu_uuid", "aligned_unix_ns", "sample_ns", SOURCE_COLUMN))
+_SERVER = _Kind(SERVER, _SAMPLE_STAMPS, ("arm", "aligned_unix_ns", SOURCE_COLUMN))
+
+#: Of `AttemptParts.health`, also of a run that ended before anything was sent.
+HEALTH_COLUMNS = _HEALTH.columns
+
+
+@dataclass(frozen=True)
 class Gathered:
-    """Rows of some parts, sorted, what was wrong with the parts, and of requests who wrote those of the load."""
+    """Rows of some parts, sorted, and what was wrong with the parts."""
 
     table: pa.Table
-    warnings: tuple[str, ...] = ()
-    writers: Mapping[str, Writer] = field(default_factory=dict)
+    warnings: tuple[str, ...]
 
 
-def requests_of(
-    run: RunDirectory, point_id: str, attempt: int, history: History, *, chunks: bool = True
-) -> Gathered:
-    """Request records of one attempt, prewarm included, with `sent_unix_ns` and `end_unix_ns`.
+class AttemptParts:
+    """What one attempt left, prewarm included; each part is read once."""
 
-    chunks: with the lists of the chunks, which are nine tenths of the records; else these are null.
-    """
-    parts = _attempt_parts(run, point_id, attempt, health=False)
-    writers = _writers(parts)
-    if not chunks:
-        parts = [replace(part, table=_without_chunks(part.table)) for part in parts]
-    gathered = _gather(run, parts, REQUESTS, _REQUEST_STAMPS, history, point_id, attempt)
-    order = ["phase", "ticket", "worker", "sent_ns", SOURCE_COLUMN]
-    return Gathered(_sorted(gathered.table, order), gathered.warnings, writers)
+    def __init__(self, run: RunDirectory, point_id: str, attempt: int, history: History) -> None:
+        parts = [read_part(path) for path in run.parts_of(point_id, attempt)]
+        self._run = run
+        self._health = [part for part in parts if _is_health(part)]
+        self._requests = [part for part in parts if not _is_health(part)]
+        self._clocks = history.attempt_clocks(point_id, attempt)
+
+    def requests(self, *, chunks: bool = True) -> Gathered:
+        """The records, with `sent_unix_ns` and `end_unix_ns`.
+
+        chunks: with the lists of the chunks, which are nine tenths of the records; else these are null.
+        """
+        parts = self._requests
+        if not chunks:
+            parts = [replace(part, table=_without_chunks(part.table)) for part in parts]
+        return _gather(self._run, parts, _REQUESTS, self._clocks)
+
+    def health(self) -> Gathered:
+        """The workers' own health, with `aligned_unix_ns`."""
+        return _gather(self._run, self._health, _HEALTH, self._clocks)
+
+    def writers(self) -> dict[str, Writer]:
+        """By worker, of the parts of the load; one without an anchor does not say on which host it was written."""
+        return {
+            part.metadata["worker"]: Writer(
+                part.anchor.host, part.metadata.get("client", ""), tokens_by_second(part.table)
+            )
+            for part in self._requests
+            if part.anchor is not None
+            and "worker" in part.metadata
+            and part.metadata.get("phase", "load") == "load"
+        }
 
 
 def request_columns(run: RunDirectory) -> pa.Schema:
-    """The columns of `requests_of` for any attempt of the run: unknown ones of any part included."""
+    """The columns of `AttemptParts.requests` for any attempt of the run: unknown ones of any part included."""
     parts = (
-        part
+        read_part(path)
         for point_id in run.points()
         for attempt in run.attempts(point_id)
-        for part in _attempt_parts(run, point_id, attempt, health=False)
+        for path in run.parts_of(point_id, attempt)
     )
-    return unify([part.table.slice(0, 0) for part in parts], _known(REQUESTS, _REQUEST_STAMPS)).schema
-
-
-def worker_columns() -> pa.Schema:
-    """The columns of `worker_health_of`, also of a run that ended before anything was sent."""
-    return _known(WORKER, _SAMPLE_STAMPS)
-
-
-def worker_health_of(run: RunDirectory, point_id: str, attempt: int, history: History) -> Gathered:
-    """The workers' own health during one attempt, with `aligned_unix_ns`."""
-    parts = _attempt_parts(run, point_id, attempt, health=True)
-    gathered = _gather(run, parts, WORKER, _SAMPLE_STAMPS, history, point_id, attempt)
-    return Gathered(_sorted(gathered.table, ["worker", "sample_ns", SOURCE_COLUMN]), gathered.warnings)
+    schemas = [part.table.schema for part in parts if not _is_health(part)]
+    return unify([schema.empty_table() for schema in schemas], _REQUESTS.columns).schema
 
 
 def gpu_samples(run: RunDirectory, history: History) -> Gathered:
     """The samples of all GPU monitors, with `aligned_unix_ns`."""
     parts = [read_part(path) for path in run.gpu_parts()]
-    gathered = _gather(run, parts, GPU, _SAMPLE_STAMPS, history)
-    order = ["host", "gpu_uuid", "aligned_unix_ns", "sample_ns", SOURCE_COLUMN]
+    gathered = _gather(run, parts, _GPU, history.all_clocks())
     not_measured = tuple(f"{run.relative(part.path)}: {text}" for part in parts if (text := _not_measured(part)))
-    return Gathered(_sorted(gathered.table, order), (*gathered.warnings, *not_measured))
+    return Gathered(gathered.table, (*gathered.warnings, *not_measured))
 
 
 def server_samples(run: RunDirectory, history: History) -> Gathered:
     """The scrapes of all engines, with `aligned_unix_ns`."""
     parts = [read_part(path) for path in run.server_parts()]
-    gathered = _gather(run, parts, SERVER, _SAMPLE_STAMPS, history)
-    return Gathered(_sorted(gathered.table, ["arm", "aligned_unix_ns", SOURCE_COLUMN]), gathered.warnings)
+    return _gather(run, parts, _SERVER, history.all_clocks())
 
 
 def log_warnings(run: RunDirectory) -> list[str]:
@@ -113,64 +145,40 @@ def _not_measured(part: Part) -> str | None:
     return offset_text(source, offset)
 
 
-def _attempt_parts(run: RunDirectory, point_id: str, attempt: int, *, health: bool) -> list[Part]:
-    parts = [read_part(path) for path in run.parts_of(point_id, attempt)]
-    return [part for part in parts if (_HEALTH_COLUMN in part.table.column_names) == health]
-
-
-def _writers(parts: Sequence[Part]) -> dict[str, Writer]:
-    """By worker, of the parts of the load; a part without an anchor does not say on which host it was written."""
-    return {
-        part.metadata["worker"]: Writer(
-            part.anchor.host, part.metadata.get("client", ""), tokens_by_second(part.table)
-        )
-        for part in parts
-        if part.anchor is not None and "worker" in part.metadata and part.metadata.get("phase", "load") == "load"
-    }
-
-
 def _without_chunks(table: pa.Table) -> pa.Table:
     return table.select([name for name in table.column_names if name not in _CHUNK_COLUMNS])
 
 
-def _gather(
-    run: RunDirectory,
-    parts: Sequence[Part],
-    schema: pa.Schema,
-    stamps: dict[str, str],
-    history: History,
-    point_id: str | None = None,
-    attempt: int | None = None,
-) -> Gathered:
-    """All parts under `schema`, each with its columns `stamps` brought onto the coordinator's clock."""
+def _is_health(part: Part) -> bool:
+    return _HEALTH_COLUMN in part.table.column_names
+
+
+def _gather(run: RunDirectory, parts: Sequence[Part], kind: _Kind, clocks: Clocks) -> Gathered:
+    """All rows in the order of their kind, with their stamps on the coordinator's clock."""
     tables: list[pa.Table] = []
     warnings: list[str] = []
     for part in parts:
         name = run.relative(part.path)
         warnings += _damage(run, part)
-        readings = _readings(part, history, point_id, attempt)
+        readings = _readings(part, clocks)
         table = part.table
-        for source, aligned in stamps.items():
+        for source, aligned in kind.stamps.items():
             if source in table.column_names:
                 table = table.append_column(aligned, _aligned(part, table[source], readings))
         if part.anchor is None and table.num_rows:
             warnings.append(f"{name}: carries no clock anchor, its rows are on no common time line")
         tables.append(name_source(table, name))
-    return Gathered(unify(tables, _known(schema, stamps)), tuple(sorted(warnings)))
+    rows = unify(tables, kind.columns).sort_by([(key, "ascending") for key in kind.order])
+    return Gathered(rows, tuple(sorted(warnings)))
 
 
-def _known(schema: pa.Schema, stamps: dict[str, str]) -> pa.Schema:
-    added = [(name, pa.int64()) for name in stamps.values()]
-    return pa.schema([*schema, *added, (SOURCE_COLUMN, pa.string())])
-
-
-def _readings(part: Part, history: History, point_id: str | None, attempt: int | None) -> list[ClockReading]:
+def _readings(part: Part, clocks: Clocks) -> Sequence[ClockReading]:
     """Offsets of the clock on which a part hangs: measured when it was begun, and after that.
 
     Measurements from before are of another anchor, and say nothing of this part if it has its own.
     """
     name = part.metadata.get("worker") or part.metadata.get("clock") or Path(part.path).stem
-    journalled = history.clock_readings(name, point_id, attempt)
+    journalled = clocks.get(name, ())
     offset = ClockOffset.from_metadata(part.metadata)
     if offset is None or part.anchor is None:
         return journalled
@@ -182,7 +190,3 @@ def _aligned(part: Part, stamps: pa.ChunkedArray, readings: Sequence[ClockReadin
     if part.anchor is None:
         return pa.nulls(len(stamps), pa.int64())
     return align_monotonic(stamps, part.anchor, readings)
-
-
-def _sorted(table: pa.Table, keys: list[str]) -> pa.Table:
-    return table.sort_by([(key, "ascending") for key in keys])

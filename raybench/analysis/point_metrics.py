@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from raybench.analysis import engine_timings, metrics
 from raybench.analysis.in_flight import InFlight, Window, handover_gaps_ms, in_flight
 from raybench.analysis.intervals import Interval, percentile_interval, rate_interval
-from raybench.analysis.stats import SUMMARY_PARTS, Stamps, nearest_rank, summarise
+from raybench.analysis.stats import SUMMARY_PARTS, Stamps, nearest_rank, summary_row
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 def _summary_columns(name: str) -> list[tuple[str, pa.DataType]]:
@@ -112,7 +112,8 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     concurrency: the level of a closed loop; None leaves what is told against it unknown.
     """
     load = metrics.of_load(requests)
-    row: Row = {
+    row: Row = dict.fromkeys(POINT_METRICS)
+    row |= {
         "requests": load.num_rows,
         "requests_ok": metrics.requests_ok(load),
         "requests_failed": load.num_rows - metrics.requests_ok(load),
@@ -137,11 +138,11 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     }
     row |= _engine_columns(load)
     for name, metric in REQUEST_METRICS.items():
-        row |= summarise(metrics.sample(metric(load))).columns(name)
+        row |= summary_row(name, metrics.sample(metric(load)))
     for name, percent in INTERVALS:
         interval = percentile_interval(metrics.sample(metrics.LATENCIES[name](load)), percent)
         row |= interval_row(f"{name}_p{percent}", interval)
-    row |= summarise(metrics.chunk_gap_ms(load)).columns("chunk_gap_ms")
+    row |= summary_row("chunk_gap_ms", metrics.chunk_gap_ms(load))
     return row | _in_flight_columns(load, concurrency)
 
 
@@ -168,16 +169,13 @@ def _flights(load: pa.Table) -> tuple[Stamps, Stamps]:
 
 
 def _in_flight_columns(load: pa.Table, concurrency: int | None) -> Row:
+    """Those that are known; all but the peak are told against a concurrency."""
     flights = _flights(load)
     flow = in_flight(*flights)
-    row: Row = dict.fromkeys(
-        name for name in POINT_METRICS if name.startswith(("in_flight_", "steady_", "handover_"))
-    )
-    row |= dict.fromkeys(name for name in POINT_METRICS if "_steady" in name)
-    row["in_flight_peak"] = flow.peak
+    row: Row = {"in_flight_peak": flow.peak}
     if concurrency is None or not flow.at_ns.size:
         return row
-    row |= summarise(handover_gaps_ms(*flights, concurrency)).columns("handover_gap_ms")
+    row |= summary_row("handover_gap_ms", handover_gaps_ms(*flights, concurrency))
     whole = Window(int(flow.at_ns[0]), int(flow.at_ns[-1]))
     row["in_flight_share"] = flow.share_at(concurrency, whole)
     row["in_flight_share_unsent"] = _share_while_unsent(load, flow, concurrency)

@@ -100,15 +100,15 @@ def is_boundary(point: Point) -> bool:
     return bool(point.get("output_tokens") == 1)
 
 
-def planned_points(manifest: Mapping[str, Any], history: History) -> list[dict[str, Any]]:
-    """The manifest's plan in its order; points that only the journal knows follow, told by their names."""
-    planned = {point["point_id"]: dict(point) for point in manifest.get("points") or []}
-    for point_id in history.points:
-        planned.setdefault(point_id, only_named(point_id))
+def planned_points(manifest: Mapping[str, Any], known: Iterable[str]) -> list[dict[str, Any]]:
+    """The manifest's plan in its order; points of which only the id is known follow, told by it."""
+    planned = {point["point_id"]: point for point in manifest.get("points") or []}
+    for point_id in known:
+        planned.setdefault(point_id, _only_named(point_id))
     return list(planned.values())
 
 
-def only_named(point_id: str) -> dict[str, Any]:
+def _only_named(point_id: str) -> dict[str, Any]:
     """What a point's id alone tells of it."""
     arm, workload, level = id_parts(point_id)
     return {"point_id": point_id, "arm": arm, "workload": workload, **asdict(Level.of_name(level))}
@@ -177,10 +177,8 @@ def point_vram(series: Sequence[GpuSeries], arm: str, attempt: Attempt | None, h
     The headline peak is the highest of any GPU, the headroom the least of any GPU. Only GPUs that were
     watched since the arm was ready belong to it. All null for an attempt without a load.
     """
-    row: Row = dict.fromkeys(POINT_VRAM)
-    if attempt is None or attempt.load_started_unix_ns is None or attempt.load_ended_unix_ns is None:
-        return row
-    span = (attempt.load_started_unix_ns, attempt.load_ended_unix_ns)
+    if attempt is None or (span := attempt.load_unix_ns) is None:
+        return dict.fromkeys(POINT_VRAM)
     ready = history.ready_before(arm, span[0])
     series = [gpu for gpu in series if gpu.has_samples(span[0] if ready is None else ready, span[1])]
     idle_span = None if ready is None else (ready, _first_load(arm, ready, history))

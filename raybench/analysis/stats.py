@@ -6,7 +6,6 @@ Pure functions; they run wherever records are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -42,32 +41,12 @@ def mean(values: Values) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What is told of a sample. Every field but `n` is None when the sample is empty."""
-
-    n: int
-    mean: float | None
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    max: float | None
-
-    def columns(self, name: str) -> dict[str, float | int | None]:
-        """The summary as columns `<name>_mean`, `<name>_p50`, ... `<name>_n`."""
-        return {f"{name}_{part}": getattr(self, part) for part in SUMMARY_PARTS}
-
-
+#: What is told of a sample, as the ends of its columns: `ttft_ms_mean`, `ttft_ms_p50`, ... `ttft_ms_n`.
 SUMMARY_PARTS = ("mean", "p50", "p95", "p99", "max", "n")
 
 
-def summarise(values: Values) -> Summary:
-    """Mean, nearest-rank percentiles, maximum and size of a sample."""
-    return Summary(
-        n=len(values),
-        mean=mean(values),
-        p50=nearest_rank(values, 50),
-        p95=nearest_rank(values, 95),
-        p99=nearest_rank(values, 99),
-        max=nearest_rank(values, 100),
-    )
+def summary_row(name: str, values: Values) -> dict[str, float | int | None]:
+    """Mean, nearest-rank percentiles, maximum and size of a sample; all but the size are None when it is empty."""
+    ranks = (nearest_rank(values, percent) for percent in (50, 95, 99, 100))
+    told = (mean(values), *ranks, len(values))
+    return {f"{name}_{part}": value for part, value in zip(SUMMARY_PARTS, told, strict=True)}

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from raybench.analysis.client_load import NodeLoad, node_loads
 from raybench.analysis.history import History, read_history
 from raybench.analysis.metrics import of_load
-from raybench.analysis.parts import requests_of, worker_health_of
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.points import struck_if_damaged
 from raybench.analysis.server_log import LogSpan, groups_by_flush, log_rows, prefill_log
 from raybench.engines.contract import Engine
@@ -27,18 +27,16 @@ def history_of(run: RunDirectory) -> History:
     return read_history(read_journal(run.journal))
 
 
-def load_requests(
-    run: RunDirectory, point_id: str, attempt: int, history: History
-) -> tuple[pa.Table, tuple[str, ...], dict[str, NodeLoad]]:
+def load_requests(parts: AttemptParts) -> tuple[pa.Table, tuple[str, ...], dict[str, NodeLoad]]:
     """The load rows of all workers, what is wrong with their parts (one that was not closed, say), and what
     each client host carried.
 
     `sent_unix_ns` and `end_unix_ns` are on the coordinator's clock, as the merge will have them. Without the
     lists of chunks, which no check reads: with them a million requests would be gigabytes in the coordinator.
     """
-    gathered = requests_of(run, point_id, attempt, history, chunks=False)
+    gathered = parts.requests(chunks=False)
     rows = of_load(gathered.table)
-    return rows, gathered.warnings, node_loads(rows, gathered.writers)
+    return rows, gathered.warnings, node_loads(rows, parts.writers())
 
 
 def strike_damaged(run: RunDirectory, journal: Journal) -> None:
@@ -49,7 +47,7 @@ def strike_damaged(run: RunDirectory, journal: Journal) -> None:
         if point.verdict != "accepted" or point.final_attempt is None:
             continue
         row = {"verdict": point.verdict}
-        warnings = requests_of(run, point_id, point.final_attempt, history, chunks=False).warnings
+        warnings = AttemptParts(run, point_id, point.final_attempt, history).requests(chunks=False).warnings
         if struck := struck_if_damaged(row, warnings):
             journal.append("point_committed", point_id=point_id, attempt=point.final_attempt, **struck)
 
@@ -68,7 +66,8 @@ def evidence_of(
     """The records as they are on disk, and what the steps saw. Blocks."""
     history = history_of(run)
     point_id, load = attempt.point.point_id, observed.load
-    requests, torn, client = load_requests(run, point_id, attempt.number, history)
+    parts = AttemptParts(run, point_id, attempt.number, history)
+    requests, torn, client = load_requests(parts)
     return Evidence(
         point=attempt.point,
         requests=requests,
@@ -86,7 +85,7 @@ def evidence_of(
         flushed_groups=_flushed_groups(run, observed.log_flush),
         left_inside=observed.left_inside,
         leased=observed.leased,
-        health=_health(run, attempt, history, load.start_unix_ns, load.end_unix_ns),
+        health=_health(parts, load.start_unix_ns, load.end_unix_ns),
         client=client,
         rooflines=rooflines,
         clocks=history.attempt_clocks(point_id, attempt.number),
@@ -97,11 +96,9 @@ def evidence_of(
     )
 
 
-def _health(
-    run: RunDirectory, attempt: Attempt, history: History, start_unix_ns: int, end_unix_ns: int
-) -> pa.Table:
+def _health(parts: AttemptParts, start_unix_ns: int, end_unix_ns: int) -> pa.Table:
     """The workers' own health while the load was under way: rows of records.schema.WORKER."""
-    rows = worker_health_of(run, attempt.point.point_id, attempt.number, history).table
+    rows = parts.health().table
     at = rows["aligned_unix_ns"]
     return rows.filter(pc.and_(pc.greater_equal(at, start_unix_ns), pc.less_equal(at, end_unix_ns)))
 

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 
 from raybench.analysis.history import History
 from raybench.analysis.in_flight import in_flight
 from raybench.analysis.metrics import of_load
-from raybench.analysis.parts import requests_of, worker_health_of
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.stamp_error import StampErrors, stamp_errors
 from raybench.engines.contract import Http, RequestShape
 from raybench.errors import TargetError
@@ -204,7 +205,8 @@ class Probe:
         self, kind: str, order: Order, workers: int, result: FleetResult, told: list[dict[str, Any]], gap_ms: int
     ) -> Step:
         streams = len(order.windows)
-        rows = of_load(requests_of(self._run, order.point_id, order.attempt, EMPTY).table)
+        parts = AttemptParts(self._run, order.point_id, order.attempt, EMPTY)
+        rows = of_load(parts.requests().table)
         writes = {rid: stamps for one in told for rid, stamps in one["writes"].items()}
         errors = stamp_errors(rows.select(["rid", "chunk_ns", "chunk_tokens"]).to_pylist(), writes)
         peak = in_flight(
@@ -213,7 +215,7 @@ class Probe:
         server_cpu = [one["cpu_share"] for one in told if one["cpu_share"] is not None]
         servers = sum(server_cpu) / self._cores if server_cpu else None
         node = max((one["node_cpu_share"] for one in told if one["node_cpu_share"] is not None), default=None)
-        worker_cpu = self._worker_cpu(order, errors)
+        worker_cpu = _worker_cpu(parts.health().table, errors)
         others = None
         if servers is not None and node is not None and worker_cpu:
             others = max(0.0, node - servers - sum(worker_cpu) / self._cores)
@@ -237,17 +239,17 @@ class Probe:
         wrong = _incomplete(rows["error_class"].drop_null().to_pylist(), result, errors.unmatched, peak == streams)
         return replace(step, limited_by=wrong or limit_of(step, self._settings.stamp_error_ms_max))
 
-    def _worker_cpu(self, order: Order, errors: StampErrors) -> list[float]:
-        """Each worker's share of a core while all streams were under way."""
-        if errors.window_ns is None:
-            return []
-        begin, end = errors.window_ns
-        health = worker_health_of(self._run, order.point_id, order.attempt, EMPTY).table
-        shares: dict[str, list[float]] = {}
-        for row in health.select(["worker", "sample_ns", "cpu_share"]).to_pylist():
-            if begin < row["sample_ns"] <= end and row["cpu_share"] is not None:
-                shares.setdefault(row["worker"], []).append(row["cpu_share"])
-        return [sum(values) / len(values) for values in shares.values()]
+
+def _worker_cpu(health: pa.Table, errors: StampErrors) -> list[float]:
+    """Each worker's share of a core while all streams were under way."""
+    if errors.window_ns is None:
+        return []
+    begin, end = errors.window_ns
+    shares: dict[str, list[float]] = {}
+    for row in health.select(["worker", "sample_ns", "cpu_share"]).to_pylist():
+        if begin < row["sample_ns"] <= end and row["cpu_share"] is not None:
+            shares.setdefault(row["worker"], []).append(row["cpu_share"])
+    return [sum(values) / len(values) for values in shares.values()]
 
 
 def _incomplete(failed: list[str], result: FleetResult, unmatched: int, all_at_once: bool) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from raybench.analysis.goodput import Goodput, goodput
-from raybench.analysis.parts import requests_of
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.point_metrics import Row, point_metrics
 from raybench.analysis.searches import SearchStory, level_of, probes_of, read_search, result_of
 from raybench.protocol.evidence import history_of
@@ -85,7 +85,7 @@ class LevelSearch:
             history = history_of(self._run)
             attempt = history.point(point_id).final_attempt
             assert attempt is not None, "an accepted point has an attempt that counts"
-            requests = requests_of(self._run, point_id, attempt, history).table
+            requests = AttemptParts(self._run, point_id, attempt, history).requests().table
             self._rows[point_id] = point_metrics(requests, self._search.level(level_of(point_id)).concurrency)
             if self._search.slo is not None:
                 self._goodputs[point_id] = goodput(requests, request_limits(self._search))

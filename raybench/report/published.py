@@ -239,7 +239,7 @@ class _Table:
             return
         row = _point(values, self._about)
         where = f"line {line.line}" if line.line is not None else line.where
-        if (first := seen.setdefault(row["point_id"], where)) != where:  # type: ignore[arg-type]
+        if (first := seen.setdefault(row["point_id"], where)) != where:
             self._problem(line, "", f"the point {row['point_id']} is there twice (first: {first})", None, None)
         rows.append(row)
 

@@ -81,10 +81,10 @@ def test_clock_readings_are_found_by_worker_and_attempt() -> None:
             line("clock", 4, clock="gpu/host~2", **offset, wall_ahead_ns=8),
         ]
     )
-    assert history.clock_readings("w0", P, 2) == [ClockReading(2, 5, 1)]
-    assert len(history.clock_readings("w0")) == 2
-    assert history.attempt_clocks(P, 2) == {"w0": (ClockReading(2, 5, 1),), "w1": (ClockReading(3, 5, 1),)}
-    assert history.clock_readings("gpu/host~2") == [ClockReading(4, 5, 1, 8)]
+    assert history.attempt_clocks(P, 2) == {"w0": [ClockReading(2, 5, 1)], "w1": [ClockReading(3, 5, 1)]}
+    assert history.attempt_clocks(P, 3) == {}
+    every = history.all_clocks()
+    assert (len(every["w0"]), every["gpu/host~2"]) == (2, [ClockReading(4, 5, 1, 8)])
 
 
 def test_an_arm_made_ready_twice_was_last_ready_before_the_moment_asked_for() -> None:

@@ -30,7 +30,7 @@ from synthetic_run import (
 from raybench.analysis.agreement import read_agreements
 from raybench.analysis.history import read_history
 from raybench.analysis.merge import MERGE_JSON, merge
-from raybench.analysis.parts import requests_of
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.points import POINTS
 from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
@@ -82,7 +82,8 @@ def test_chunks_stay_in_the_requests_and_are_left_out_where_only_judging_is_want
     run = made.done()
     merge(run)
     assert pq.read_table(run.requests_parquet)["chunk_tokens"].to_pylist() == [[1, 10]] * 4
-    judged = requests_of(run, "tp8/1k/c2", 1, read_history(read_journal(run.journal)), chunks=False).table
+    parts = AttemptParts(run, "tp8/1k/c2", 1, read_history(read_journal(run.journal)))
+    judged = parts.requests(chunks=False).table
     assert judged["chunk_ns"].to_pylist() == judged["chunk_tokens"].to_pylist() == [None] * 4
 
 
@@ -99,6 +100,20 @@ def test_the_request_log_of_an_arm_is_joined_to_the_requests_of_that_arm(tmp_pat
     merge(run)
     told = pq.read_table(run.requests_parquet, columns=["point_id", "engine_decode_s"]).to_pylist()
     assert {(row["point_id"], row["engine_decode_s"]) for row in told} == {("tp8/1k/c2", 2.0), ("1k/1k/c2", None)}
+
+
+def test_a_request_log_that_cannot_be_joined_is_told_and_voids_nothing(tmp_path: Path) -> None:
+    """The records are as they were when the point was accepted; only what the log would add is not known."""
+    made = SyntheticRun(tmp_path / "run")
+    made.manifest([planned("tp8/1k/c2")])
+    rows = wave(10.0, 4)
+    made.attempt(5.0, "tp8/1k/c2", 1, rows, (10.0, 12.0), ACCEPT)
+    made.event(13.0, "point_committed", point_id="tp8/1k/c2", attempt=1, verdict="accepted", reasons=[])
+    made.run.next_request_log("tp8").write_text(served(rows[0]))
+    run = made.done()
+    (warning,) = merge(run)
+    assert warning.startswith("tp8/1k/c2 attempt 1: the server's request log cannot be joined: 1 lines")
+    assert (points(run)["tp8/1k/c2"]["verdict"], points(run)["tp8/1k/c2"]["reasons"]) == ("accepted", [])
 
 
 def served(row: dict[str, Any]) -> str:

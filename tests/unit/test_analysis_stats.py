@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raybench.analysis.stats import nearest_rank, summarise
+from raybench.analysis.stats import nearest_rank, summary_row
 
 SAMPLES = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=200)
 
@@ -78,13 +78,13 @@ def test_an_unknown_value_in_a_sample_is_a_bug() -> None:
 
 
 def test_the_summary_of_an_empty_sample_is_unknown_but_for_its_size() -> None:
-    columns = summarise(np.zeros(0)).columns("tpot_ms")
+    columns = summary_row("tpot_ms", np.zeros(0))
     assert columns["tpot_ms_n"] == 0
     assert {value for name, value in columns.items() if name != "tpot_ms_n"} == {None}
 
 
 def test_a_summary_names_its_columns_after_the_metric() -> None:
-    assert summarise([1.0, 2.0, 3.0, 4.0]).columns("e2e_ms") == {
+    assert summary_row("e2e_ms", [1.0, 2.0, 3.0, 4.0]) == {
         "e2e_ms_mean": 2.5,
         "e2e_ms_p50": 2.0,
         "e2e_ms_p95": 4.0,

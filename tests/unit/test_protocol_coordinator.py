@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from protocol_fakes import ONE, ROOMY, TWO, FakeEngine, Stage, first_ids, scenario
 
+from raybench.analysis.parts import AttemptParts
 from raybench.corpus.tokens import load_corpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines import ENGINES
@@ -53,7 +54,7 @@ def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type
     story += ["point_committed", "run_ended"]
     assert [name for name in names if name in story] == story
     assert {control.closed for control in stage.controls} == {True}
-    rows, torn, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    rows, torn, _ = load_requests(AttemptParts(stage.run, "arm/load/c2", 1, history_of(stage.run)))
     assert (rows.num_rows, torn) == (4, ())
 
 
@@ -63,7 +64,7 @@ def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]
     (begun,) = stage.events("attempt_started")
     assert begun["windows"]["load"]["count"] == 4
     assert begun["windows"]["prewarm"]["count"] == 1
-    rows, _, _ = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(AttemptParts(stage.run, "arm/load/c2", 1, history_of(stage.run)))
     starts = rows["window_start"].to_pylist()
     assert (begun["windows"]["load"]["first"], begun["windows"]["load"]["last"]) == (min(starts), max(starts))
 
@@ -299,7 +300,7 @@ def test_o_l2_no_prompt_is_sent_twice_by_any_client_in_any_phase(
     starts = [first_ids(prompt, 64) for prompt in prompts]
     assert all(one[:16] != other[:16] for one, other in itertools.combinations(starts, 2))
     for workload in ("one", "two"):
-        rows, _, _ = load_requests(stage.run, f"arm/{workload}/c2", 1, history_of(stage.run))
+        rows, _, _ = load_requests(AttemptParts(stage.run, f"arm/{workload}/c2", 1, history_of(stage.run)))
         assert sorted(rows["worker"].to_pylist()) == ["w000"] * 4 + ["w001"] * 4
         for row in rows.to_pylist():
             sent = stage.corpus.ids[row["window_start"] : row["window_end"]]
@@ -407,7 +408,7 @@ def test_a_load_above_the_roofline_is_void_and_the_journal_keeps_the_roofline(on
     (begun,) = stage.events("run_started")
     assert Roofline.of_record(begun["rooflines"]["host"], "journal") == stage.rooflines["host"]
     # What was judged can be judged again from the run directory alone.
-    _, _, client = load_requests(stage.run, "arm/load/c2", 1, history_of(stage.run))
+    _, _, client = load_requests(AttemptParts(stage.run, "arm/load/c2", 1, history_of(stage.run)))
     again = list(check_rooflines(client, stage.rooflines))
     assert [one.message for one in again] == [found["message"]]
 

@@ -11,6 +11,7 @@ import pytest
 from protocol_fakes import NS_PER_S, FakeEngine, Stage, scenario
 
 from raybench.analysis.merge import merge
+from raybench.analysis.parts import AttemptParts
 from raybench.analysis.points import read_points
 from raybench.engines import ENGINES
 from raybench.load.pacer import due_ns_of_rate
@@ -50,7 +51,7 @@ def test_every_worker_is_dealt_its_part_of_one_schedule(tmp_path: Path, engine: 
         np.argsort(np.concatenate([p.tickets for p in parts]))
     ]
     assert due_ns.tolist() == due_ns_of_rate(Arrivals(seed=3), 2, 7).tolist()
-    rows, _, _ = load_requests(stage.run, "arm/load/r2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(AttemptParts(stage.run, "arm/load/r2", 1, history_of(stage.run)))
     assert sorted(rows["ticket"].to_pylist()) == list(range(7))
     assert rows["scheduled_ns"].null_count == 0
 
@@ -71,7 +72,7 @@ def test_each_request_of_a_trace_has_its_own_length(tmp_path: Path, engine: Fake
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, entries)))
     stage = Stage(tmp_path, scenario(TRACE), engine)
     assert play(stage).accepted == 1
-    rows, _, _ = load_requests(stage.run, "arm/load/x2", 1, history_of(stage.run))
+    rows, _, _ = load_requests(AttemptParts(stage.run, "arm/load/x2", 1, history_of(stage.run)))
     by_ticket = sorted(rows.to_pylist(), key=lambda row: int(row["ticket"]))
     assert [row["input_tokens_asked"] for row in by_ticket] == [64, 20, 64]
     assert [row["output_tokens_asked"] for row in by_ticket] == [1, 4, 2]
