@@ -11,11 +11,11 @@ import argparse
 import asyncio
 import json
 import secrets
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, get_args
@@ -24,6 +24,7 @@ from aiohttp import web
 
 from raybench.errors import EXIT_USAGE, ConfigError
 from raybench.sim.ninfer_model import Artifact, Backend, Decoding, Reply, count_tokens, decode, reply
+from raybench.sim.process import run
 from raybench.sim.questions import text_of
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -247,19 +248,19 @@ def reserve(artifact: Artifact, max_context: int, backend: Backend, log: TextIO)
     return True
 
 
-async def _serve_until_told(options: argparse.Namespace, artifact: Artifact) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+@asynccontextmanager
+async def serving(options: argparse.Namespace, artifact: Artifact) -> AsyncIterator[str]:
+    """The server on the running event loop while the block lasts; gives its URL."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.add_routes(Server(options, artifact).routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
-    await web.TCPSite(runner, options.host, options.port).start()
-    host, port = runner.addresses[0][:2]
-    print(f"listening on http://{host}:{port}", flush=True)
-    await stop.wait()
-    await runner.cleanup()
+    try:
+        await web.TCPSite(runner, options.host, options.port).start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -269,14 +270,14 @@ def main(arguments: list[str] | None = None) -> int:
         artifact = Artifact.read(options.model)
         if options.spec not in artifact.drafting:
             raise ConfigError("--spec", f"{artifact.name} has no {options.spec}: {', '.join(artifact.drafting)}")
-    except ConfigError as error:
+        print(f"loading {artifact.name} ({secrets.token_hex(4)})", flush=True)
+        time.sleep(artifact.load_s / options.speed)
+        if not reserve(artifact, options.max_context, options.spec, sys.stdout):
+            return EXIT_NO_MEMORY
+        run(serving(options, artifact), ready=lambda url: print(f"listening on {url}", flush=True))
+    except (ConfigError, OSError) as error:
         print(f"ninfer sim: {error}", file=sys.stderr)
         return EXIT_USAGE
-    print(f"loading {artifact.name} ({secrets.token_hex(4)})", flush=True)
-    time.sleep(artifact.load_s / options.speed)
-    if not reserve(artifact, options.max_context, options.spec, sys.stdout):
-        return EXIT_NO_MEMORY
-    asyncio.run(_serve_until_told(options, artifact))
     return 0
 
 

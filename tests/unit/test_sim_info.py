@@ -13,7 +13,7 @@ from raybench.sim import info, metrics
 from raybench.sim.engine import Engine
 from raybench.sim.nvml import read_devices
 from raybench.sim.replies import json_reply
-from raybench.sim.serverlog import ServerLog
+from raybench.sim.server import ServerLog
 
 IDENTITY = info.Identity(Sim(), "127.0.0.1", 30_000, 4711, 99, 0.5)
 MIB = 1024 * 1024
