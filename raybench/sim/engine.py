@@ -229,7 +229,7 @@ class Engine:
 
     def _make_room_for_decode(self) -> bool:
         """Pages for the next step of all that runs; retracts the shortest answers where there are none."""
-        most = 1 if self._acceptance is None else self._acceptance.drafts + 1
+        most = 1 + self.profile.drafts
         victims = []
         while self.running:
             wanted = [(r, min(r.length + most, r.length_max)) for r in self.running]
@@ -295,9 +295,8 @@ class Engine:
             tokens += count
             self._emit(request, count, touched)
         self._share.decoded()
-        drafts = 0 if self._acceptance is None else self._acceptance.drafts
         graph = len(batch) <= self.profile.graph_batch_max
-        self.tally.decode(self.gauges, tokens, verified, drafts * verified, self.now, graph=graph)
+        self.tally.decode(self.gauges, tokens, verified, self.profile.drafts * verified, self.now, graph=graph)
 
     def _emit(self, request: Request, count: int, touched: dict[Request, None]) -> None:
         if request.last_token_at is not None:
