@@ -161,7 +161,7 @@ class Control:
     async def metrics(self, _: web.Request) -> web.Response:
         if self._faults.metrics_gone:
             raise web.HTTPNotFound
-        page = metrics.render(self._engine, pid=self._identity.pid, compression=self._clock.compression)
+        page = metrics.render(self._engine, self._identity.pid)
         if self._faults.metrics_frozen:
             page = self._first_page = self._first_page or page
         response = web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -92,7 +92,7 @@ class Driver:
         faults = self.engine.faults
         faults.arrives()
         if faults.restarts_now():
-            self.engine.tally.restart()
+            self.engine.restart()
         if output := faults.foreign_due():
             prompt = np.random.default_rng(len(self.arrivals)).integers(0, 2**20, FOREIGN_TOKENS, dtype=np.uint32)
             self.engine.submit(Request(f"foreign-{uuid4().hex}", prompt, output), now)

@@ -42,10 +42,6 @@ class _Step:
     decode: tuple[Request, ...] = ()
     stage_s: float = 0.0
 
-    @property
-    def kind(self) -> str:
-        return "prefill" if self.prefill is not None else "decode" if self.decode else "wait"
-
 
 class Engine:
     """`seed` decides the answers; `log` gets log lines without their prefix, each with its data-parallel rank;
@@ -117,7 +113,7 @@ class Engine:
     def submit(self, request: Request, at: float) -> None:
         """Hand a request over. A refused one comes back finished; the output length may be clipped."""
         if not self.in_flight and at > self.now:
-            self.tally.seconds["idle"] += at - self.now
+            self.tally.spent("idle", at - self.now)
             self.now = at
         request.arrival = at
         request.rank = self._submitted % self.faults.dp_ranks
@@ -178,6 +174,11 @@ class Engine:
         self.tally.flushed(done, self.gauges())
         return done
 
+    def restart(self) -> None:
+        """Count from zero, as another process would; nothing else is lost."""
+        self.tally.restart()
+        self.pool.evicted_pages = 0
+
     def forget_peaks(self) -> None:
         """Begin anew with what /sim/state tells of highest numbers."""
         self.in_flight_max = self.running_max = self.in_flight
@@ -191,9 +192,9 @@ class Engine:
             if self._step.end > until:
                 break
             step, self._step = self._step, None
-            self.tally.seconds[step.kind] += step.end - self.now
-            self.now = step.end
+            began, self.now = self.now, step.end
             if step.prefill is not None:
+                self.tally.spent("prefill", self.now - began)
                 self._end_prefill(step.prefill, step.stage_s)
             elif step.decode:
                 self._end_decode(step.decode, touched)
@@ -320,7 +321,7 @@ class Engine:
         """Write-through to the host tier goes on beside the steps, one copy after the other."""
         tokens = pages * self.profile.page_tokens
         self._copies_end = max(self._copies_end, self.now) + tokens * self.profile.host_write_s
-        self.tally.count("backup", tokens)
+        self.tally.count("hicache_backup_tokens_total", tokens)
 
     def _leave(self, request: Request) -> None:
         """Out of every list, its memory given back."""

@@ -44,7 +44,7 @@ def test_always_hit_reports_every_prompt_as_cached() -> None:
     engine = make_engine(faults=SimFaults(always_hit=True))
     request = answer(engine, ask("1", prompt(1, 640)))
     assert request.cached == request.cached_host == 624
-    assert engine.tally.counts["effective", "host_hit"] == 624
+    assert engine.tally.counts["prefill_effective_tokens_total", "host_hit"] == 624
     assert engine.flush(engine.now + 1.0)
     assert answer(engine, ask("2", prompt(2, 640))).cached == 624
 
