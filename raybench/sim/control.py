@@ -100,7 +100,7 @@ class Control:
         return text_reply(FLUSHED) if done else text_reply(FLUSH_FAILED, 400)
 
     async def abort_request(self, http: web.Request) -> web.Response:
-        """Always 200. The id must be a known one; then every id that begins with it is meant."""
+        """200 for ids that are not there too. One that is there means every id that begins with it."""
         try:
             body = orjson.loads(await http.read())
         except orjson.JSONDecodeError:

@@ -1,7 +1,8 @@
 """The lies and faults of the simulated engine, as answers to questions that the engine asks.
 
 Each method is one decision point. A new lie is a field of `scenario.faults.SimFaults` and a branch in the
-method where it bites; a new decision point is a new method. Nothing else in this room knows a fault's name.
+method where it bites; a new decision point is a new method. Nothing else in this room knows a fault's name, but
+for the fates of an answer, which `sim/answers.py` and `sim/spoil.py` carry out.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Faults:
     # ---- who else is there ----------------------------------------------------------------------
 
     def arrives(self) -> None:
-        """A client's request; asked of each, before the next three."""
+        """A client's request; told of each, before the next two are asked."""
         self._requests += 1
         self._generated_since_flush = True
 

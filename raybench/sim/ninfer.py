@@ -229,14 +229,14 @@ def _error(message: str, code: str) -> web.Response:
     return json_reply({"error": {"message": message, "type": "invalid_request_error", "code": code}}, 400)
 
 
-def reserve(artifact: Artifact, max_context: int, backend: Backend, log: TextIO) -> bool:
-    """Say what the context takes; False when it does not fit."""
+def reserve(artifact: Artifact, max_context: int, backend: Backend) -> bool:
+    """Print what the context takes; False when it does not fit."""
     slack_mib = artifact.slack_mib(max_context, backend)
-    print(f"engine: max_context {max_context}, kv reservation planned", file=log, flush=True)
+    print(f"engine: max_context {max_context}, kv reservation planned", flush=True)
     if slack_mib < 0:
-        print(f"error: context reservation failed: short of {-slack_mib:.1f} MiB per device", file=log, flush=True)
+        print(f"error: context reservation failed: short of {-slack_mib:.1f} MiB per device", flush=True)
         return False
-    print(f"engine: reservation done, planned slack {slack_mib:.1f} MiB per device", file=log, flush=True)
+    print(f"engine: reservation done, planned slack {slack_mib:.1f} MiB per device", flush=True)
     return True
 
 
@@ -264,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ConfigError("--spec", f"{artifact.name} has no {options.spec}: {', '.join(artifact.drafting)}")
         print(f"loading {artifact.name} ({secrets.token_hex(4)})", flush=True)
         time.sleep(artifact.load_s / options.speed)
-        if not reserve(artifact, options.max_context, options.spec, sys.stdout):
+        if not reserve(artifact, options.max_context, options.spec):
             return EXIT_NO_MEMORY
         run(serving(options, artifact), ready=lambda url: print(f"listening on {url}", flush=True))
     except (ConfigError, OSError) as error:
