@@ -61,8 +61,7 @@ class GenerateWire:
             return b""
         if not told:
             return b',"cached_tokens_details":null'
-        tiers = self._faults.told_tiers(request.cached_device + request.found_again, request.cached_host)
-        return b',"cached_tokens_details":%b' % orjson.dumps(tiers)
+        return b',"cached_tokens_details":%b' % orjson.dumps(self._faults.told_tiers(request))
 
     def _opening(self, request: Request) -> bytes:
         assert request.admitted_at is not None

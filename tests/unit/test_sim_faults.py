@@ -157,8 +157,11 @@ def test_tokens_that_a_retracted_request_finds_again_are_kept_apart() -> None:
     assert retracted
     assert all(request.cached == 0 for request in requests)
     assert any(request.found_again for request in retracted)
-    told = Faults(SimFaults(cached_tokens="with_retractions"))
-    assert [told.told_cached(request) for request in requests] == [request.found_again for request in requests]
+    for kind in ("told", "with_retractions"):
+        told = Faults(SimFaults(cached_tokens=kind))
+        cached = [told.told_cached(request) for request in requests]
+        assert cached == [request.found_again * (kind == "with_retractions") for request in requests]
+        assert cached == [sum(told.told_tiers(request).values()) for request in requests]
 
 
 def test_a_pace_spread_makes_requests_of_one_length_differ_by_so_much() -> None:
