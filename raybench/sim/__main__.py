@@ -6,69 +6,66 @@ Prints one JSON line on stdout when it accepts connections: {"ready": true, "url
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
 
-from pydantic import ValidationError
-
 from raybench.errors import EXIT_USAGE, ConfigError
 from raybench.scenario.sim_block import Sim, SimProfile
 from raybench.sim.preload import load_preload
-from raybench.sim.server import serve
+from raybench.sim.process import run, say_ready
+from raybench.sim.server import serving
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code."""
     options = _parser().parse_args(arguments)
+
+    def ready(url: str) -> None:
+        if options.port_file is not None:
+            options.port_file.write_text(f"{url.rpartition(':')[2]}\n")
+        say_ready(url)
+
     try:
         sim = _sim(options)
         preload = None if options.preload_json is None else load_preload(options.preload_json)
         if sim.faults.preload_corpus and preload is None:
             raise ConfigError("--preload-json", "the fault preload_corpus needs to know the corpus")
-    except (ConfigError, ValidationError, ValueError) as error:
-        print(f"raybench sim: {error}", file=sys.stderr)
-        return EXIT_USAGE
-
-    def ready(url: str) -> None:
-        if options.port_file is not None:
-            options.port_file.write_text(f"{url.rpartition(':')[2]}\n")
-        print(json.dumps({"ready": True, "url": url, "pid": os.getpid()}), flush=True)
-
-    with ExitStack() as stack:
-        log = sys.stderr
-        if options.log_file is not None:
-            log = stack.enter_context(options.log_file.open("a", buffering=1))
-        port = sim.port if options.port is None else options.port
-        try:
-            serve(
-                sim,
-                options.host,
-                port,
-                preload=preload,
-                log=log,
-                parent_pid=options.parent_pid,
-                ready=ready,
-            )
-        except OSError as error:
-            way_out = "name another port, or none for a free one"
-            print(f"raybench sim: cannot listen on {options.host}:{port}: {error}; {way_out}", file=sys.stderr)
-            return EXIT_USAGE
+    except (ConfigError, ValueError) as error:
+        return _refuse(str(error))
+    try:
+        with ExitStack() as stack:
+            log = sys.stderr
+            if options.log_file is not None:
+                log = stack.enter_context(options.log_file.open("a", buffering=1))
+            run(serving(sim, options.host, preload=preload, log=log), parent_pid=options.parent_pid, ready=ready)
+    except ConfigError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        if error.filename is not None:
+            return _refuse(f"cannot write {error.filename}: {error.strerror}")
+        return _refuse(f"cannot listen on {options.host}: {error}; name another port, or none for a free one")
     return 0
 
 
+def _refuse(message: str) -> int:
+    print(f"raybench sim: {message}", file=sys.stderr)
+    return EXIT_USAGE
+
+
 def _sim(options: argparse.Namespace) -> Sim:
+    """Raises pydantic.ValidationError, which is a ValueError."""
     if options.sim_json is not None:
-        return Sim.model_validate_json(options.sim_json)
-    return Sim(
-        profile=options.profile,
-        time_compression=options.time_compression,
-        incremental=options.incremental,
-        seed=options.seed,
-    )
+        sim = Sim.model_validate_json(options.sim_json)
+    else:
+        sim = Sim(
+            profile=options.profile,
+            time_compression=options.time_compression,
+            incremental=options.incremental,
+            seed=options.seed,
+        )
+    return sim if options.port is None else Sim.model_validate({**sim.model_dump(), "port": options.port})
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -38,9 +38,7 @@ class Answers:
         self._faults = driver.engine.faults
         self._profile = driver.engine.profile
         self._incremental = incremental
-        speculation = self._profile.speculation
-        drafts = 0 if speculation is None else speculation.draft_tokens - 1
-        self._wire = GenerateWire(driver.engine.ring, driver.clock, self._faults, drafts=drafts)
+        self._wire = GenerateWire(driver.engine.ring, driver.clock, self._faults)
 
     def routes(self) -> list[web.AbstractRouteDef]:
         return [

@@ -62,9 +62,8 @@ def read_generate(data: bytes, profile: Profile) -> Ask:
     sampling = body.get("sampling_params") or {}
     if not isinstance(sampling, dict):
         raise Refused("a list of sampling_params needs a batch, which this simulated engine does not take")
-    new_tokens = sampling.get("max_new_tokens", _DEFAULT_NEW_TOKENS)
-    _check_sampling(sampling, new_tokens, "max_new_tokens")
-    return Ask(_request(body, prompt, new_tokens, sampling, profile), profile.model)
+    limit = sampling.get("max_new_tokens", _DEFAULT_NEW_TOKENS)
+    return Ask(_request(body, prompt, limit, sampling, profile), profile.model)
 
 
 def read_completion(data: bytes, profile: Profile) -> Ask:
@@ -91,7 +90,13 @@ def read_chat(data: bytes, profile: Profile) -> Ask:
     if limit is None:
         limit = max(profile.request_tokens_max - len(ids) - 1, 1)
     ask = _openai(body, ids, limit, profile)
-    said = None if ask.request.ignore_eos else _understood(body, profile)
+    if ask.request.ignore_eos:
+        return ask
+    thinks, tool_parser = profile.reasoning_parser is not None, profile.tool_call_parser is not None
+    try:
+        said = understood(body, thinks=thinks, tool_parser=tool_parser)
+    except ValueError as error:
+        raise Refused(str(error), "validation") from None
     ask.request.stops_at = None if said is None else said.tokens
     return replace(ask, said=said)
 
@@ -101,18 +106,9 @@ def wants_stream(data: bytes) -> bool:
     return _read_object(data).get("stream") is True
 
 
-def _understood(body: dict[str, object], profile: Profile) -> Said | None:
-    thinks, tool_parser = profile.reasoning_parser is not None, profile.tool_call_parser is not None
-    try:
-        return understood(body, thinks=thinks, tool_parser=tool_parser)
-    except (AttributeError, IndexError, KeyError, TypeError):
-        raise Refused("tools or response_format cannot be read", "validation") from None
-
-
 def _openai(body: dict[str, object], ids: NDArray[np.uint32], limit: object, profile: Profile) -> Ask:
     if not isinstance(limit, int) or limit <= 0:
         raise Refused("max_tokens must be positive", "validation")
-    _check_sampling(body, limit, "max_tokens")
     options = body.get("stream_options")
     options = options if isinstance(options, dict) else {}
     return Ask(
@@ -131,7 +127,11 @@ def _request(
     sampling: dict[str, object],
     profile: Profile,
 ) -> Request:
-    assert isinstance(new_tokens, int)
+    temperature = sampling.get("temperature", 1.0)
+    if not isinstance(temperature, int | float) or not math.isfinite(temperature) or temperature < 0:
+        raise Refused(f"temperature must be a non-negative finite number, got {temperature}.")
+    if not isinstance(new_tokens, int) or isinstance(new_tokens, bool) or new_tokens < 0:
+        raise Refused(f"max_new_tokens must be at least 0, got {new_tokens}.")
     context = profile.context_tokens
     if len(prompt) == 0:
         raise Refused("input_ids cannot be empty.")
@@ -154,14 +154,6 @@ def _request(
         ignore_eos=sampling.get("ignore_eos") is True,
         stream=body.get("stream") is True,
     )
-
-
-def _check_sampling(sampling: dict[str, object], new_tokens: object, name: str) -> None:
-    temperature = sampling.get("temperature", 1.0)
-    if not isinstance(temperature, int | float) or not math.isfinite(temperature) or temperature < 0:
-        raise Refused(f"temperature must be a non-negative finite number, got {temperature}.")
-    if not isinstance(new_tokens, int) or isinstance(new_tokens, bool) or new_tokens < 0:
-        raise Refused(f"{name} must be at least 0, got {new_tokens}.")
 
 
 def _ids(value: object, name: str) -> NDArray[np.uint32]:

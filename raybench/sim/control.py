@@ -100,7 +100,7 @@ class Control:
         return text_reply(FLUSHED) if done else text_reply(FLUSH_FAILED, 400)
 
     async def abort_request(self, http: web.Request) -> web.Response:
-        """Always 200. The id must be a known one; then every id that begins with it is meant."""
+        """200 for ids that are not there too. One that is there means every id that begins with it."""
         try:
             body = orjson.loads(await http.read())
         except orjson.JSONDecodeError:
@@ -161,7 +161,7 @@ class Control:
     async def metrics(self, _: web.Request) -> web.Response:
         if self._faults.metrics_gone:
             raise web.HTTPNotFound
-        page = metrics.render(self._engine, pid=self._identity.pid, compression=self._clock.compression)
+        page = metrics.render(self._engine, self._identity.pid)
         if self._faults.metrics_frozen:
             page = self._first_page = self._first_page or page
         response = web.Response(body=page.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})

@@ -55,6 +55,7 @@ class Driver:
         #: time.monotonic() of the last turn that gave out a token.
         self.last_output_s = 0.0
         self._streams: dict[str, tuple[asyncio.Event, Arrival]] = {}
+        self._ghosts: set[Request] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def __contains__(self, rid: str) -> bool:
@@ -92,7 +93,7 @@ class Driver:
         faults = self.engine.faults
         faults.arrives()
         if faults.restarts_now():
-            self.engine.tally.restart()
+            self.engine.restart()
         if output := faults.foreign_due():
             prompt = np.random.default_rng(len(self.arrivals)).integers(0, 2**20, FOREIGN_TOKENS, dtype=np.uint32)
             self.engine.submit(Request(f"foreign-{uuid4().hex}", prompt, output), now)
@@ -106,14 +107,18 @@ class Driver:
     def leave(self, request: Request) -> None:
         """The answer is over. If the request is still inside, its client went away: end it.
 
-        As a ghost it goes on, and is known by its id until somebody aborts it.
+        As a ghost it goes on, and is known by its id until it ends or somebody aborts it.
         """
         now = self._catch_up()
         if request.finish is None and self.engine.faults.ghosts:
+            self._ghosts.add(request)
             return
         if request.finish is None:
             self.engine.cancel(request, now)
             self._plan_turn()
+        self._forget(request, now)
+
+    def _forget(self, request: Request, now: float) -> None:
         _, arrival = self._streams.pop(request.rid)
         assert request.finish is not None
         arrival.output_tokens = request.output
@@ -160,10 +165,13 @@ class Driver:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._turn)
 
     def _wake(self, requests: list[Request]) -> None:
-        now_unix_s = self.clock.unix(self.clock.now())
+        now = self.clock.now()
         for request in requests:
             if request.rid in self._streams:
                 news, arrival = self._streams[request.rid]
                 if request.finish is not None:
-                    arrival.end_unix_s = now_unix_s
+                    arrival.end_unix_s = self.clock.unix(now)
                 news.set()
+            if request.finish is not None and request in self._ghosts:
+                self._ghosts.remove(request)
+                self._forget(request, now)

@@ -42,10 +42,6 @@ class _Step:
     decode: tuple[Request, ...] = ()
     stage_s: float = 0.0
 
-    @property
-    def kind(self) -> str:
-        return "prefill" if self.prefill is not None else "decode" if self.decode else "wait"
-
 
 class Engine:
     """`seed` decides the answers; `log` gets log lines without their prefix, each with its data-parallel rank;
@@ -117,7 +113,7 @@ class Engine:
     def submit(self, request: Request, at: float) -> None:
         """Hand a request over. A refused one comes back finished; the output length may be clipped."""
         if not self.in_flight and at > self.now:
-            self.tally.seconds["idle"] += at - self.now
+            self.tally.spent("idle", at - self.now)
             self.now = at
         request.arrival = at
         request.rank = self._submitted % self.faults.dp_ranks
@@ -178,6 +174,11 @@ class Engine:
         self.tally.flushed(done, self.gauges())
         return done
 
+    def restart(self) -> None:
+        """Count from zero, as another process would; nothing else is lost."""
+        self.tally.restart()
+        self.pool.evicted_pages = 0
+
     def forget_peaks(self) -> None:
         """Begin anew with what /sim/state tells of highest numbers."""
         self.in_flight_max = self.running_max = self.in_flight
@@ -191,9 +192,9 @@ class Engine:
             if self._step.end > until:
                 break
             step, self._step = self._step, None
-            self.tally.seconds[step.kind] += step.end - self.now
-            self.now = step.end
+            began, self.now = self.now, step.end
             if step.prefill is not None:
+                self.tally.spent("prefill", self.now - began)
                 self._end_prefill(step.prefill, step.stage_s)
             elif step.decode:
                 self._end_decode(step.decode, touched)
@@ -229,7 +230,7 @@ class Engine:
 
     def _make_room_for_decode(self) -> bool:
         """Pages for the next step of all that runs; retracts the shortest answers where there are none."""
-        most = 1 if self._acceptance is None else self._acceptance.drafts + 1
+        most = 1 + self.profile.drafts
         victims = []
         while self.running:
             wanted = [(r, min(r.length + most, r.length_max)) for r in self.running]
@@ -295,9 +296,8 @@ class Engine:
             tokens += count
             self._emit(request, count, touched)
         self._share.decoded()
-        drafts = 0 if self._acceptance is None else self._acceptance.drafts
         graph = len(batch) <= self.profile.graph_batch_max
-        self.tally.decode(self.gauges, tokens, verified, drafts * verified, self.now, graph=graph)
+        self.tally.decode(self.gauges, tokens, verified, self.profile.drafts * verified, self.now, graph=graph)
 
     def _emit(self, request: Request, count: int, touched: dict[Request, None]) -> None:
         if request.last_token_at is not None:
@@ -321,7 +321,7 @@ class Engine:
         """Write-through to the host tier goes on beside the steps, one copy after the other."""
         tokens = pages * self.profile.page_tokens
         self._copies_end = max(self._copies_end, self.now) + tokens * self.profile.host_write_s
-        self.tally.count("backup", tokens)
+        self.tally.count("hicache_backup_tokens_total", tokens)
 
     def _leave(self, request: Request) -> None:
         """Out of every list, its memory given back."""

@@ -1,7 +1,8 @@
 """The lies and faults of the simulated engine, as answers to questions that the engine asks.
 
 Each method is one decision point. A new lie is a field of `scenario.sim_block.SimFaults` and a branch in the
-method where it bites; a new decision point is a new method. Nothing else in this room knows a fault's name.
+method where it bites; a new decision point is a new method. Nothing else in this room knows a fault's name, but
+for the fates of an answer, which `sim/answers.py` and `sim/spoil.py` carry out.
 """
 
 from __future__ import annotations
@@ -40,12 +41,6 @@ class Faults:
     def lower_tier(self) -> str:
         """The name under which hits below the device are told."""
         return "storage" if self._faults.storage_tier else "host"
-
-    def told_tiers(self, device: int, lower: int) -> dict[str, object]:
-        """Where the tokens of an answer were found, as SGLang tells it with the storage backend `file`."""
-        if self._faults.storage_tier:
-            return {"device": device, "host": 0, "storage": lower, "storage_backend": "HiCacheFile"}
-        return {"device": device, "host": lower}
 
     def host_tier_ratio(self, ratio: float) -> float:
         """The size of the tier below the device in KV pools, where the profile has `ratio`."""
@@ -98,7 +93,7 @@ class Faults:
     # ---- who else is there ----------------------------------------------------------------------
 
     def arrives(self) -> None:
-        """A client's request; asked of each, before the next three."""
+        """A client's request; told of each, before the next two are asked."""
         self._requests += 1
         self._generated_since_flush = True
 
@@ -131,6 +126,16 @@ class Faults:
                 return request.cached + request.found_again
             case _:
                 return request.cached
+
+    def told_tiers(self, request: Request) -> dict[str, object]:
+        """Where the cached tokens of one answer were found, as SGLang tells it with the storage backend `file`."""
+        device = request.cached_device
+        if self._faults.cached_tokens == "with_retractions":
+            device += request.found_again
+        if self._faults.storage_tier:
+            storage = request.cached_host
+            return {"device": device, "host": 0, "storage": storage, "storage_backend": "HiCacheFile"}
+        return {"device": device, "host": request.cached_host}
 
     def told_input(self, request: Request) -> int | None:
         clipped = CLIPPED_TOKENS if self._faults.lengths == "input_clipped" else 0

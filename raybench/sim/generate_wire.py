@@ -17,13 +17,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 class GenerateWire:
-    """Renders one answer after the other; `drafts` is the number of drafts a verify step proposes."""
+    """Renders one answer after the other."""
 
-    def __init__(self, ring: TokenRing, clock: VirtualClock, faults: Faults, *, drafts: int) -> None:
+    def __init__(self, ring: TokenRing, clock: VirtualClock, faults: Faults) -> None:
         self._faults = faults
         self._ring = ring
         self._clock = clock
-        self._drafts = drafts
 
     def event(self, request: Request, begin: int, *, first: bool) -> bytes:
         """The event that shows output tokens [begin, now); `first` marks the first one of the stream."""
@@ -62,8 +61,7 @@ class GenerateWire:
             return b""
         if not told:
             return b',"cached_tokens_details":null'
-        tiers = self._faults.told_tiers(request.cached_device + request.found_again, request.cached_host)
-        return b',"cached_tokens_details":%b' % orjson.dumps(tiers)
+        return b',"cached_tokens_details":%b' % orjson.dumps(self._faults.told_tiers(request))
 
     def _opening(self, request: Request) -> bytes:
         assert request.admitted_at is not None
@@ -111,7 +109,7 @@ class GenerateWire:
         if not request.verify_steps:
             return {}
         correct = sum(drafts * steps for drafts, steps in enumerate(request.correct_drafts))
-        proposed = self._drafts * request.verify_steps
+        proposed = (len(request.correct_drafts) - 1) * request.verify_steps
         return {
             "spec_accept_rate": correct / proposed,
             "spec_accept_length": request.accept_length,

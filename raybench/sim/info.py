@@ -101,7 +101,7 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
         "gen_throughput": round(engine.tally.gauges.gen_throughput, 2),
         "cache_hit_rate": round(engine.tally.gauges.cache_hit_rate, 4),
         "utilization": 0.0,
-        "total_prefill_uncached_tokens": engine.tally.counts["realtime", "prefill_compute"],
+        "total_prefill_uncached_tokens": engine.tally.counts["realtime_tokens_total", "prefill_compute"],
         "total_prefill_busy_us": int(engine.tally.seconds["prefill"] * 1e6),
     }
     sections: dict[str, tuple[str, dict[str, object]]] = {

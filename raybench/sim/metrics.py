@@ -28,11 +28,21 @@ UNUSED = (
     *("num_decode_deferred_kv_release_reqs", "pending_prealloc_token_usage", "prealloc_full_token_usage"),
     *("prealloc_swa_token_usage", "num_unique_running_routing_keys"),
 )
+#: Counters and histograms with the labels of the scheduler; the others have those of the model.
+OF_SCHEDULER = {
+    *("realtime_tokens_total", "cuda_graph_passes_total", "spec_verify_calls_total", "queue_time_seconds"),
+    *("num_retracted_requests_total", "num_retracted_input_tokens_total", "num_retracted_output_tokens_total"),
+    "hicache_backup_tokens_total",
+}
+#: Those whose series are told apart by `mode`; the others by `is_streaming`, if by anything.
+OF_MODES = {"realtime_tokens_total", "cuda_graph_passes_total"}
+#: Counters of cache hits, which faults may hide or rename.
+HITS = {"cached_tokens_total", "prefill_effective_tokens_total"}
 
 
-def render(engine: Engine, *, pid: int, compression: float) -> str:
+def render(engine: Engine, pid: int) -> str:
     """The whole page. A family without series is left out, its type and text with it."""
-    found = _gauges(engine, pid) | _counters(engine, compression) | _histograms(engine)
+    found = _gauges(engine, pid) | _counted(engine)
     lines = []
     for name, (kind, text) in FAMILIES.items():
         if series := found.pop(name, None):
@@ -90,45 +100,32 @@ def _gauges(engine: Engine, pid: int) -> Families:
     }
 
 
-def _counters(engine: Engine, compression: float) -> Families:
-    model, labels, counts = _model(engine), _scheduler(engine), engine.tally.counts
-
-    def series(name: str, label: str, base: Labels) -> list[tuple[Labels, float | Histogram]]:
-        return [({**base, label: key}, value) for (kind, key), value in counts.items() if kind == name]
-
-    families: Families = {
-        "prompt_tokens_total": series("prompt", "is_streaming", model),
-        "generation_tokens_total": series("generation", "is_streaming", model),
-        "num_requests_total": series("requests", "is_streaming", model),
-        "realtime_tokens_total": series("realtime", "mode", labels),
-        "cuda_graph_passes_total": series("graph", "mode", labels),
-        "scheduler_idle_seconds_total": [(labels, engine.tally.seconds["idle"] / compression)],
-    }
+def _counted(engine: Engine) -> Families:
+    """Counters and histograms, as the tally has them by name and label."""
+    model, scheduler, tally = _model(engine), _scheduler(engine), engine.tally
     cache = {"cache_type": "UnifiedRadixCache", "dp_rank": "0", "pp_rank": "0", "tp_rank": "0"}
-    evicted = engine.pool.evicted_pages * engine.profile.page_tokens
-    for name, count, base in (
-        ("num_aborted_requests_total", counts["aborted", ""], model),
-        ("num_retracted_requests_total", counts["retracted", ""], labels),
-        ("num_retracted_input_tokens_total", counts["retracted_input", ""], labels),
-        ("num_retracted_output_tokens_total", counts["retracted_output", ""], labels),
-        ("spec_verify_calls_total", counts["verify", ""], labels),
-        ("hicache_backup_tokens_total", counts["backup", ""], labels),
-        ("load_back_tokens_total", counts["load_back", ""], cache),
-        ("evicted_tokens_total", evicted, cache),
-    ):
-        families[name] = [(base, count)] if count else []
-    return families | _cached(engine, model, labels)
+    values: dict[tuple[str, str], float | Histogram] = {**tally.counts, **tally.histograms}
+    families: Families = {}
+    for (name, key), value in values.items():
+        if name not in HITS:
+            base = scheduler if name in OF_SCHEDULER else cache if name == "load_back_tokens_total" else model
+            label = "mode" if name in OF_MODES else "is_streaming"
+            families.setdefault(name, []).append(({**base, label: key} if key else base, value))
+    families["scheduler_idle_seconds_total"] = [(scheduler, tally.seconds["idle"])]
+    if evicted := engine.pool.evicted_pages * engine.profile.page_tokens:
+        families["evicted_tokens_total"] = [(cache, evicted)]
+    return families | _cached(engine, model, scheduler)
 
 
 def _cached(engine: Engine, model: Labels, labels: Labels) -> Families:
     """Tokens found in the cache: by request, and by prefill batch; before 0.5.18 only the first, as a total."""
     counts, faults = engine.tally.counts, engine.faults
-    hits = {tier: 0 if faults.counters_hide_hits else counts["cached", tier] for tier in TIERS}
+    hits = {tier: 0 if faults.counters_hide_hits else counts["cached_tokens_total", tier] for tier in TIERS}
     if faults.old_names:
         total = sum(hits.values())
         return {"cached_tokens_total": [({**model, "cache_source": "total"}, total)] if total else []}
-    effective = {f"{tier}_hit": counts["effective", f"{tier}_hit"] for tier in TIERS}
-    computed = counts["effective", "input"]
+    effective = {f"{tier}_hit": counts["prefill_effective_tokens_total", f"{tier}_hit"] for tier in TIERS}
+    computed = counts["prefill_effective_tokens_total", "input"]
     if faults.counters_hide_hits:
         computed += sum(effective.values())
         effective = dict.fromkeys(effective, 0)
@@ -141,26 +138,6 @@ def _cached(engine: Engine, model: Labels, labels: Labels) -> Families:
             ({**labels, "mode": mode}, count) for mode, count in ({"input": computed} | effective).items()
         ],
     }
-
-
-def _histograms(engine: Engine) -> Families:
-    model, labels, tally = _model(engine), _scheduler(engine), engine.tally
-    families: Families = {}
-    for name, by_stream in (
-        ("time_to_first_token_seconds", tally.ttft),
-        ("e2e_request_latency_seconds", tally.e2e),
-        ("request_time_per_output_token_seconds", tally.tpot),
-    ):
-        families[name] = [({**model, "is_streaming": stream}, h) for stream, h in by_stream.items() if h.count]
-    for name, base, histogram in (
-        ("queue_time_seconds", labels, tally.queue_time),
-        ("prompt_tokens_histogram", model, tally.prompt_lengths),
-        ("uncached_prompt_tokens_histogram", model, tally.uncached_lengths),
-        ("generation_tokens_histogram", model, tally.generation_lengths),
-        ("inter_token_latency_seconds", model, tally.inter_token),
-    ):
-        families[name] = [(base, histogram)] if histogram.count else []
-    return families
 
 
 def _model(engine: Engine) -> dict[str, str]:

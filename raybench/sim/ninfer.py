@@ -11,20 +11,23 @@ import argparse
 import asyncio
 import json
 import secrets
-import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO, get_args
+from typing import TextIO, get_args
 
 from aiohttp import web
 
 from raybench.errors import EXIT_USAGE, ConfigError
-from raybench.sim.ninfer_model import Artifact, Backend, Decoding, Reply, count_tokens, decode, reply
+from raybench.sim.ninfer_model import Artifact, Backend, Decoding, Reply, decode, reply
+from raybench.sim.process import run
 from raybench.sim.questions import text_of
+from raybench.sim.replies import json_reply
+from raybench.sim.tokens import TOKEN_BYTES, tokenize
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 MIB = 1024 * 1024
@@ -96,16 +99,16 @@ class Server:
         ]
 
     async def _health(self, _request: web.Request) -> web.Response:
-        return _json({"status": "ok"})
+        return json_reply({"status": "ok"})
 
     async def _models(self, _request: web.Request) -> web.Response:
         card = {"id": self._artifact.name, "object": "model", "max_model_len": self._options.max_context}
-        return _json({"object": "list", "data": [card]})
+        return json_reply({"object": "list", "data": [card]})
 
     async def _gpus(self, _request: web.Request) -> web.Response:
         total = int(self._artifact.device_mib * MIB)
         free = int(self._artifact.slack_mib(self._options.max_context, self._options.spec) * MIB)
-        return _json([self._device(index, total, free) for index in range(DEVICES)])
+        return json_reply([self._device(index, total, free) for index in range(DEVICES)])
 
     def _device(self, index: int, total: int, free: int) -> dict[str, object]:
         return {
@@ -117,31 +120,28 @@ class Server:
             "memory_used_bytes": total - free,
             "memory_reserved_bytes": 0,
             "utilization_gpu_percent": 100.0 if self._turn.locked() else 0.0,
-            "power_w": None,
         }
 
     async def _chat(self, request: web.Request) -> web.Response:
         try:
             body = json.loads(await request.read())
-            prompt = text_of(body)
+            prompt, budget = text_of(body), int(body.get("max_tokens") or 2048)
+            answer = reply(self._artifact, body, budget)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return _error("the body is no chat request", "invalid_request_error", 400)
+            return _error("the body is no chat request", "invalid_request_error")
         if body.get("stream"):
-            return _error("streams are not simulated: send stream false", "unsupported", 400)
-        tokens, budget = count_tokens(prompt), int(body.get("max_tokens") or 2048)
+            return _error("streams are not simulated: send stream false", "unsupported")
+        tokens = max(len(tokenize(prompt)), 1)
         if tokens + budget > self._options.max_context:
-            return _error(f"{tokens} + {budget} tokens exceed the context", "context_length_exceeded", 400)
+            return _error(f"{tokens} + {budget} tokens exceed the context", "context_length_exceeded")
         async with self._turn:
             self._served += 1
-            served = await self._serve(self._served, body, prompt, tokens, budget)
+            served = await self._serve(self._served, prompt, tokens, answer)
             self._note_done(served, budget)
         return self._answer(served)
 
-    async def _serve(
-        self, request_id: int, body: Mapping[str, Any], prompt: str, tokens: int, budget: int
-    ) -> Served:
+    async def _serve(self, request_id: int, prompt: str, tokens: int, answer: Reply) -> Served:
         options, artifact = self._options, self._artifact
-        answer = reply(artifact, body, budget)
         decoding = decode(artifact, options.spec, options.draft_tokens, answer.tokens, tokens, prompt)
         cached = 0 if options.no_prefix_reuse else self._known_tokens(prompt, tokens)
         begun = time.monotonic()
@@ -153,22 +153,19 @@ class Server:
     def _known_tokens(self, prompt: str, tokens: int) -> int:
         """Tokens of the last prompt's start that this one shares; the last token is always computed."""
         data, before = prompt.encode(), self._last_prompt
-        same = next((k for k, pair in enumerate(zip(data, before, strict=False)) if pair[0] != pair[1]), None)
-        shared = min(len(data), len(before)) if same is None else same
+        pairs = enumerate(zip(data, before, strict=False))
+        shared = next((at for at, (one, other) in pairs if one != other), min(len(data), len(before)))
         self._last_prompt = data
-        return min(shared // 4, tokens - 1)
+        return min(shared // TOKEN_BYTES, tokens - 1)
 
     def _answer(self, served: Served) -> web.Response:
         said = served.reply
         message: dict[str, object] = {"role": "assistant", "content": said.content}
         if said.reasoning:
             message["reasoning_content"] = said.reasoning
-        if said.tool_calls:
-            message["tool_calls"] = [
-                {"index": k, "id": f"call_{k}", "type": "function", "function": call}
-                for k, call in enumerate(said.tool_calls)
-            ]
-        return _json(
+        if said.call is not None:
+            message["tool_calls"] = [{"index": 0, "id": "call_0", "type": "function", "function": said.call}]
+        return json_reply(
             {
                 "id": f"chatcmpl-{served.request_id}",
                 "object": "chat.completion",
@@ -196,7 +193,7 @@ class Server:
                 "prompt_tokens": served.prompt_tokens,
                 "completion_tokens": served.reply.tokens,
                 "prefix_cache_hit_tokens": served.cached_tokens,
-                "tool_call_count": len(served.reply.tool_calls),
+                "tool_call_count": int(served.reply.call is not None),
             },
             timings_seconds={
                 "prepare": 0.0,
@@ -228,38 +225,34 @@ async def _until(moment: float) -> None:
         await asyncio.sleep(left)
 
 
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.json_response(value, status=status, dumps=lambda one: json.dumps(one, ensure_ascii=False))
+def _error(message: str, code: str) -> web.Response:
+    return json_reply({"error": {"message": message, "type": "invalid_request_error", "code": code}}, 400)
 
 
-def _error(message: str, code: str, status: int) -> web.Response:
-    return _json({"error": {"message": message, "type": "invalid_request_error", "code": code}}, status)
-
-
-def reserve(artifact: Artifact, max_context: int, backend: Backend, log: TextIO) -> bool:
-    """Say what the context takes; False when it does not fit."""
+def reserve(artifact: Artifact, max_context: int, backend: Backend) -> bool:
+    """Print what the context takes; False when it does not fit."""
     slack_mib = artifact.slack_mib(max_context, backend)
-    print(f"engine: max_context {max_context}, kv reservation planned", file=log, flush=True)
+    print(f"engine: max_context {max_context}, kv reservation planned", flush=True)
     if slack_mib < 0:
-        print(f"error: context reservation failed: short of {-slack_mib:.1f} MiB per device", file=log, flush=True)
+        print(f"error: context reservation failed: short of {-slack_mib:.1f} MiB per device", flush=True)
         return False
-    print(f"engine: reservation done, planned slack {slack_mib:.1f} MiB per device", file=log, flush=True)
+    print(f"engine: reservation done, planned slack {slack_mib:.1f} MiB per device", flush=True)
     return True
 
 
-async def _serve_until_told(options: argparse.Namespace, artifact: Artifact) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+@asynccontextmanager
+async def serving(options: argparse.Namespace, artifact: Artifact) -> AsyncIterator[str]:
+    """The server on the running event loop while the block lasts; gives its URL."""
     app = web.Application(client_max_size=BODY_BYTES_MAX)
     app.add_routes(Server(options, artifact).routes())
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
-    await web.TCPSite(runner, options.host, options.port).start()
-    host, port = runner.addresses[0][:2]
-    print(f"listening on http://{host}:{port}", flush=True)
-    await stop.wait()
-    await runner.cleanup()
+    try:
+        await web.TCPSite(runner, options.host, options.port).start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -269,14 +262,14 @@ def main(arguments: list[str] | None = None) -> int:
         artifact = Artifact.read(options.model)
         if options.spec not in artifact.drafting:
             raise ConfigError("--spec", f"{artifact.name} has no {options.spec}: {', '.join(artifact.drafting)}")
-    except ConfigError as error:
+        print(f"loading {artifact.name} ({secrets.token_hex(4)})", flush=True)
+        time.sleep(artifact.load_s / options.speed)
+        if not reserve(artifact, options.max_context, options.spec):
+            return EXIT_NO_MEMORY
+        run(serving(options, artifact), ready=lambda url: print(f"listening on {url}", flush=True))
+    except (ConfigError, OSError) as error:
         print(f"ninfer sim: {error}", file=sys.stderr)
         return EXIT_USAGE
-    print(f"loading {artifact.name} ({secrets.token_hex(4)})", flush=True)
-    time.sleep(artifact.load_s / options.speed)
-    if not reserve(artifact, options.max_context, options.spec, sys.stdout):
-        return EXIT_NO_MEMORY
-    asyncio.run(_serve_until_told(options, artifact))
     return 0
 
 

@@ -18,8 +18,6 @@ from raybench.errors import ConfigError
 from raybench.scenario.values import Model
 from raybench.sim.questions import SHORT, Said, say, text_of, understood
 
-#: UTF-8 bytes of one token, about.
-TOKEN_BYTES = 4
 _WORDS = (
     "the",
     "queue",
@@ -95,17 +93,13 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is said; tokens counts both texts. finish: OpenAI's word."""
+    """What is said; tokens counts both texts, or the words of the call. finish: OpenAI's word."""
 
     reasoning: str
     content: str
-    tool_calls: tuple[Mapping[str, object], ...]
+    call: Mapping[str, str] | None
     tokens: int
     finish: Literal["stop", "length", "tool_calls"]
-
-
-def count_tokens(text: str) -> int:
-    return max(1, -(-len(text.encode()) // TOKEN_BYTES))
 
 
 def decode(
@@ -129,14 +123,17 @@ def decode(
 
 
 def reply(artifact: Artifact, body: Mapping[str, Any], budget: int) -> Reply:
-    """The answer to a chat request: what it asks for where that is understood, else words."""
+    """The answer to a chat request: what it asks for where that is understood, else words.
+
+    Raises ValueError for a body that cannot be read and a budget without a token.
+    """
+    if budget < 1:
+        raise ValueError(f"a budget of {budget} tokens")
     said = understood(body, thinks=True, tool_parser=artifact.tool_parser) or _at_length(artifact, body)
     reasoning, content = said.shown(0, budget)
     if said.tokens > budget:
-        return Reply(reasoning, content, (), budget, "length")
-    if said.call is not None:
-        return Reply(reasoning, content, (said.call,), said.tokens, "tool_calls")
-    return Reply(reasoning, content, (), max(said.tokens, 1), "stop")
+        return Reply(reasoning, content, None, budget, "length")
+    return Reply(reasoning, content, said.call, max(said.tokens, 1), "stop" if said.call is None else "tool_calls")
 
 
 def _at_length(artifact: Artifact, body: Mapping[str, Any]) -> Said:

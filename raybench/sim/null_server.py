@@ -16,22 +16,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
-import os
 import re
 import socket
 import sys
 import time
 from array import array
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import cast
 
 import orjson
 import psutil
-import uvloop
 
-from raybench.sim.server import BACKLOG, raise_file_limit, told_to_stop
+from raybench.sim.process import BACKLOG, run
 
 NS_PER_MS = 1_000_000
 TICK_S = 0.001
@@ -152,7 +151,7 @@ class Pacer:
             due = self._due.pop(self._tick, ())
             if due and self._usage.begun is None:
                 self._usage.begun = Usage.now()
-            later = self._due[self._tick + self._pace.gap_ms] if due else []
+            later = self._due[self._tick + max(1, self._pace.gap_ms)] if due else []
             for stream in due:
                 if stream.write():
                     later.append(stream)
@@ -210,18 +209,16 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode() + body)
 
 
-async def _serve(host: str, parent_pid: int | None) -> None:
+@asynccontextmanager
+async def serving(host: str) -> AsyncIterator[str]:
+    """The null server on the running event loop while the block lasts; gives its URL."""
     listener = socket.create_server((host, 0), backlog=BACKLOG)
     pacer = Pacer()
     server = await asyncio.get_running_loop().create_server(
         lambda: Connection(pacer), sock=listener, backlog=BACKLOG
     )
-    gc.collect()
-    gc.freeze()
     gc.disable()  # a collection over thousands of streams would be a pause of all of them
-    url = f"http://{host}:{listener.getsockname()[1]}"
-    print(json.dumps({"ready": True, "url": url, "pid": os.getpid()}), flush=True)
-    await told_to_stop(parent_pid)
+    yield f"http://{host}:{listener.getsockname()[1]}"
     server.close()
 
 
@@ -230,9 +227,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--parent-pid", type=int, help="stop when this process is gone")
     options = parser.parse_args(arguments)
-    raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(options.host, options.parent_pid))
+    run(serving(options.host), parent_pid=options.parent_pid)
     return 0
 
 

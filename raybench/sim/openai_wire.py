@@ -10,7 +10,7 @@ import orjson
 from raybench.sim.asking import Ask
 from raybench.sim.faults import Faults
 from raybench.sim.replies import refusal_object
-from raybench.sim.request import Finish, Request
+from raybench.sim.request import Request
 from raybench.sim.tokens import TokenRing
 
 Kind = Literal["chat", "completion"]
@@ -31,68 +31,50 @@ class OpenAIWire:
         request = self._ask.request
         if request.finish is not None and request.finish.status is not None:
             return _event({"error": refusal_object(request.finish)})
-        if self._kind == "completion":
-            return self._completion_chunks(request, begin)
-        events = []
-        if begin == 0 and request.output:
-            events.append(self._choice({"reasoning_content": None, "role": "assistant", "content": ""}, None))
-        reasoning, content = self._shown(begin)
-        if reasoning:
-            events.append(self._delta({"reasoning_content": reasoning, "content": None}))
-        if content:
-            events.append(self._delta({"reasoning_content": None, "content": content}))
-        if request.finish is not None:
-            if calls := self._calls():
-                events.append(self._delta({"reasoning_content": None, "tool_calls": calls}))
-            events.append(self._choice({"reasoning_content": None}, self._reason(request.finish)))
-        return b"".join(events) + self._closing(request)
+        shown = self._completion(request, begin) if self._kind == "completion" else self._chat(request, begin)
+        return shown + self._closing(request)
 
     def answer(self) -> bytes:
         """The body without streaming."""
         request = self._ask.request
-        assert request.finish is not None
-        said: dict[str, object]
+        shown: dict[str, object] = {"text": self._text(0)}
         if self._kind == "chat":
             reasoning, content = self._shown(0)
             message: dict[str, object] = {"role": "assistant", "content": content, "reasoning_content": reasoning}
             if calls := self._calls():
                 message |= {"content": None, "tool_calls": calls}
-            said = {"message": message}
-        else:
-            said = {"text": self._text(0)}
-        choice = (
-            {"index": 0}
-            | said
-            | {
-                "logprobs": None,
-                "finish_reason": self._reason(request.finish),
-                "matched_stop": None,
-            }
-        )
+            shown = {"message": message}
         spans = [{"version": "default", "start": 0, "end": request.output}]
         return orjson.dumps(
             self._head("chat.completion" if self._kind == "chat" else "text_completion")
             | {
-                "choices": [choice],
+                "choices": [_choice(shown, self._reason())],
                 "usage": self._usage(request),
                 "metadata": {"weight_version": "default", "weight_versions": spans},
             }
         )
 
-    def _completion_chunks(self, request: Request, begin: int) -> bytes:
-        reason = None if request.finish is None else request.finish.kind
-        event = b""
-        if request.output > begin or reason is not None:
-            choice = {
-                "index": 0,
-                "text": self._text(begin),
-                "logprobs": None,
-                "finish_reason": reason,
-                "matched_stop": None,
-            }
-            usage = self._usage(request) if self._ask.continuous_usage else None
-            event = _event(self._head("text_completion") | {"choices": [choice], "usage": usage})
-        return event + self._closing(request)
+    def _chat(self, request: Request, begin: int) -> bytes:
+        events = b""
+        if begin == 0 and request.output:
+            events += self._delta({"reasoning_content": None, "role": "assistant", "content": ""}, usage=False)
+        reasoning, content = self._shown(begin)
+        if reasoning:
+            events += self._delta({"reasoning_content": reasoning, "content": None})
+        if content:
+            events += self._delta({"reasoning_content": None, "content": content})
+        if request.finish is not None:
+            if calls := self._calls():
+                events += self._delta({"reasoning_content": None, "tool_calls": calls})
+            events += self._delta({"reasoning_content": None}, self._reason(), usage=False)
+        return events
+
+    def _completion(self, request: Request, begin: int) -> bytes:
+        if request.output == begin and request.finish is None:
+            return b""
+        choice = _choice({"text": self._text(begin)}, self._reason())
+        usage = self._usage(request) if self._ask.continuous_usage else None
+        return _event(self._head("text_completion") | {"choices": [choice], "usage": usage})
 
     def _shown(self, begin: int) -> tuple[str | None, str]:
         """Reasoning, where the model thinks aloud, and content of the output tokens [begin, now)."""
@@ -110,22 +92,17 @@ class OpenAIWire:
         call_id = f"call_{request.rid[:24]}"
         return [{"id": call_id, "index": 0, "type": "function", "function": dict(said.call)}]
 
-    def _reason(self, finish: Finish) -> str:
-        return "tool_calls" if self._calls() else finish.kind
+    def _reason(self) -> str | None:
+        """How it ended; None before it did."""
+        if self._calls():
+            return "tool_calls"
+        finish = self._ask.request.finish
+        return None if finish is None else finish.kind
 
-    def _delta(self, delta: Mapping[str, object]) -> bytes:
-        return self._choice(delta, None, usage=self._ask.continuous_usage)
-
-    def _choice(self, delta: Mapping[str, object], reason: str | None, *, usage: bool = False) -> bytes:
-        choice = {
-            "index": 0,
-            "delta": delta,
-            "logprobs": None,
-            "finish_reason": reason,
-            "matched_stop": None,
-        }
-        body = self._head("chat.completion.chunk") | {"choices": [choice]}
-        if usage:
+    def _delta(self, delta: Mapping[str, object], reason: str | None = None, *, usage: bool = True) -> bytes:
+        """One event of a chat. usage: it tells the usage so far where every event is to."""
+        body = self._head("chat.completion.chunk") | {"choices": [_choice({"delta": delta}, reason)]}
+        if usage and self._ask.continuous_usage:
             body["usage"] = self._usage(self._ask.request)
         return _event(body)
 
@@ -136,7 +113,7 @@ class OpenAIWire:
         head = self._head("chat.completion.chunk" if self._kind == "chat" else "text_completion")
         events = b""
         if self._ask.cache_details and self._faults.told_cached(request):
-            tiers = self._faults.told_tiers(request.cached_device, request.cached_host)
+            tiers = self._faults.told_tiers(request)
             events += _event(head | {"choices": [], "sglext": {"cached_tokens_details": tiers}})
         if self._ask.usage:
             usage = self._usage(request)
@@ -167,6 +144,10 @@ class OpenAIWire:
     def _text(self, begin: int) -> str:
         request = self._ask.request
         return self._ring.text_bytes(request.ring_start + begin, request.output - begin).decode()
+
+
+def _choice(shown: Mapping[str, object], reason: str | None) -> dict[str, object]:
+    return {"index": 0, **shown, "logprobs": None, "finish_reason": reason, "matched_stop": None}
 
 
 def _event(body: dict[str, object]) -> bytes:

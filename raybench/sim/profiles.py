@@ -9,31 +9,18 @@ All times are virtual seconds.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
+from raybench.errors import ConfigError
 from raybench.scenario.limits import sim_limits
 from raybench.scenario.sim_block import Sim, SimProfile
+from raybench.sim.speculation import Speculation
 
 MIB = 1024 * 1024
 #: What SGLang captures device graphs for.
 GRAPH_PHASES = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
-
-
-@dataclass(frozen=True)
-class Speculation:
-    """Chance that a draft token is accepted, given that the one before it was.
-
-    It rises from `chance_first` to `chance_last` as a request's output grows; `depth_tokens` is the
-    scale of that rise. The first seed saw 2.0 accepted tokens a step at 128 output tokens, 2.1 to 3.0 at
-    512 and 3.7 to 4.0 at 4096. A step yields 1 to `draft_tokens` tokens, the bonus token included.
-    """
-
-    algorithm: str
-    steps: int
-    draft_tokens: int
-    chance_first: float
-    chance_last: float
-    depth_tokens: float
 
 
 @dataclass(frozen=True)
@@ -98,10 +85,10 @@ class Profile:
     mem_fraction_static: float
     kv_cache_dtype: str
     memory: Memory
+    max_queued_requests: int | None
     reasoning_parser: str | None = None
     tool_call_parser: str | None = None
     speculation: Speculation | None = None
-    max_queued_requests: int | None = None
 
     def prefill_s(self, tokens: int, after: int) -> float:
         """Stage time of a chunk of `tokens` that follows `after` tokens of the same prompt."""
@@ -116,6 +103,11 @@ class Profile:
         return y0 + (y1 - y0) * (batch - x0) / (x1 - x0)
 
     @property
+    def drafts(self) -> int:
+        """Tokens that are drafted for a verify step."""
+        return 0 if self.speculation is None else self.speculation.drafts
+
+    @property
     def request_tokens_max(self) -> int:
         """SGLang's max_req_len: input plus output of one request."""
         return min(self.context_tokens, self.kv_pool_tokens) - 1
@@ -127,23 +119,30 @@ class Profile:
 
 
 def make_profile(sim: Sim) -> Profile:
-    """The profile that `sim` names, with its limits replaced where `sim` gives others."""
+    """The profile that `sim` names, with its limits replaced where `sim` gives others.
+
+    Raises ConfigError where the KV pool has not one page.
+    """
     limits = sim_limits(sim)
-    running, pool = limits.max_running_requests, limits.kv_pool_tokens
-    context, page = limits.context_tokens, limits.page_tokens
-    assert running is not None and pool is not None and context is not None and page is not None
-    made = _MAKERS[sim.profile](running, pool - pool % page, context, page)
-    return replace(made, max_queued_requests=sim.max_queued_requests)
-
-
-def _small(running: int, pool: int, context: int, page: int) -> Profile:
-    return Profile(
-        name="small",
-        model="sim-small",
-        max_running_requests=running,
-        kv_pool_tokens=pool,
-        context_tokens=context,
+    pool, page = limits.kv_pool_tokens, limits.page_tokens
+    assert pool is not None and page is not None
+    if pool < page:
+        raise ConfigError("sim", f"kv_pool_tokens {pool} is less than one page of {page} tokens")
+    return _PROFILES[sim.profile](
+        name=sim.profile,
+        max_running_requests=limits.max_running_requests,
+        max_queued_requests=sim.max_queued_requests,
+        kv_pool_tokens=pool - pool % page,
+        context_tokens=limits.context_tokens,
         page_tokens=page,
+    )
+
+
+#: What the fields of a profile are but for the limits.
+_PROFILES: dict[SimProfile, Callable[..., Profile]] = {
+    "small": partial(
+        Profile,
+        model="sim-small",
         chunk_tokens=2048,
         tensor_parallel=1,
         pipeline_stages=1,
@@ -159,17 +158,10 @@ def _small(running: int, pool: int, context: int, page: int) -> Profile:
         mem_fraction_static=0.85,
         kv_cache_dtype="auto",
         memory=Memory(2, "Simulated GPU 24GB", 24_576, 15_200, 420, 2_400, 3_600, 60.0, 300.0, 7.1, 6.9, 0.4),
-    )
-
-
-def _tp2pp4(running: int, pool: int, context: int, page: int) -> Profile:
-    return Profile(
-        name="tp2pp4",
+    ),
+    "tp2pp4": partial(
+        Profile,
         model="sim-tp2pp4",
-        max_running_requests=running,
-        kv_pool_tokens=pool,
-        context_tokens=context,
-        page_tokens=page,
         chunk_tokens=16_384,
         tensor_parallel=2,
         pipeline_stages=4,
@@ -186,17 +178,10 @@ def _tp2pp4(running: int, pool: int, context: int, page: int) -> Profile:
         kv_cache_dtype="fp8_e4m3",
         memory=Memory(8, "Simulated RTX 6000D", 85_651, 64_600, 560, 12_000, 11_000, 85.0, 420.0, 45.2, 13.0, 2.9),
         reasoning_parser="glm45",
-    )
-
-
-def _tp8_eagle3(running: int, pool: int, context: int, page: int) -> Profile:
-    return Profile(
-        name="tp8_eagle3",
+    ),
+    "tp8_eagle3": partial(
+        Profile,
         model="sim-tp8-eagle3",
-        max_running_requests=running,
-        kv_pool_tokens=pool,
-        context_tokens=context,
-        page_tokens=page,
         chunk_tokens=8_192,
         tensor_parallel=8,
         pipeline_stages=1,
@@ -215,7 +200,5 @@ def _tp8_eagle3(running: int, pool: int, context: int, page: int) -> Profile:
         reasoning_parser="glm45",
         tool_call_parser="glm47",
         speculation=Speculation("EAGLE3", 4, 5, 0.53, 0.90, 700.0),
-    )
-
-
-_MAKERS = {"small": _small, "tp2pp4": _tp2pp4, "tp8_eagle3": _tp8_eagle3}
+    ),
+}

@@ -53,15 +53,19 @@ def text_of(body: Mapping[str, Any]) -> str:
 def understood(body: Mapping[str, Any], *, thinks: bool, tool_parser: bool) -> Said | None:
     """The answer to a chat request; None when it asks for something else.
 
-    thinks: the model thinks before it answers. tool_parser: what it says of a tool becomes a call.
+    thinks: the model thinks before it answers. tool_parser: what it says of a tool becomes a call. Raises
+    ValueError where the body cannot be read.
     """
     thought = _THOUGHT if thinks else ""
-    if body.get("tools"):
-        function = body["tools"][0]["function"]
-        call = {"name": function["name"], "arguments": json.dumps(_sample(function.get("parameters") or {}))}
-        words = f"<tool_call>{call['name']} {call['arguments']}</tool_call>"
-        return Said(_pieces(thought), _pieces(words), call if tool_parser else None)
-    answer = _answer(body)
+    try:
+        if body.get("tools"):
+            function = body["tools"][0]["function"]
+            call = {"name": function["name"], "arguments": json.dumps(_sample(function.get("parameters") or {}))}
+            words = f"<tool_call>{call['name']} {call['arguments']}</tool_call>"
+            return Said(_pieces(thought), _pieces(words), call if tool_parser else None)
+        answer = _answer(body)
+    except (AttributeError, IndexError, KeyError, TypeError):
+        raise ValueError("tools or response_format cannot be read") from None
     return None if answer is None else say(thought, answer, body.get("stop"))
 
 

@@ -29,7 +29,8 @@ class Request:
     cached_device / cached_host: prompt tokens found in the cache at the first admission. found_again: tokens of
     its own KV found at later ones, after retractions. rank: the data-parallel rank that serves it.
     stops_at: output at which the model ends the answer by itself; None: it does not. pace: it gets a token at
-    each n-th of the decode steps that it is part of, of which there were `steps`.
+    each n-th of the decode steps that it is part of, of which there were `steps`. correct_drafts: of its
+    `verify_steps`, how many accepted 0, 1, ... all drafts.
     """
 
     rid: str

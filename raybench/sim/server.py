@@ -1,22 +1,17 @@
-"""Starts and ends the simulated engine: one process, one event loop, SGLang's routes over aiohttp."""
+"""Puts the simulated engine together and serves it: one event loop, SGLang's routes over aiohttp, SGLang's log."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import resource
 import secrets
-import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TextIO
 
-import psutil
-import uvloop
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -29,72 +24,58 @@ from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
 from raybench.sim.info import Identity
 from raybench.sim.preload import Preload
-from raybench.sim.profiles import make_profile
+from raybench.sim.process import BACKLOG
+from raybench.sim.profiles import Profile, make_profile
 from raybench.sim.replies import json_reply
 from raybench.sim.request import Request
-from raybench.sim.serverlog import ServerLog
 from raybench.sim.tokens import tokenize
 
 #: As uvicorn under SGLang: a connection that idles longer is closed.
 KEEPALIVE_S = 5.0
 BODY_BYTES_MAX = 256 * 1024 * 1024
-BACKLOG = 4096
-PARENT_POLL_S = 0.5
 #: The type that aiohttp gives to an answer of which nothing was said.
 UNNAMED = "application/octet-stream"
 #: Answers under way are given this long when the server is told to stop.
 SHUTDOWN_S = 0.2
 
 
-def serve(
-    sim: Sim,
-    host: str = "127.0.0.1",
-    port: int = 0,
-    *,
-    preload: Preload | None = None,
-    log: TextIO = sys.stderr,
-    parent_pid: int | None = None,
-    ready: Callable[[str], None] = lambda url: None,
-) -> None:
-    """Serve until SIGTERM or SIGINT, or until the process `parent_pid` is gone. Blocks.
+class ServerLog:
+    """The engine's log. Scheduler lines come once for each pipeline stage, with the tags of the ranks that do."""
 
-    port 0 takes a free one. `ready` is called with the URL once connections are accepted. Raises OSError
-    if the address cannot be bound.
-    """
-    raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(sim, host, port, preload, log, parent_pid, ready))
+    def __init__(self, stream: TextIO, profile: Profile, dp_ranks: int = 1) -> None:
+        self._stream = stream
+        tensor = " TP0" if profile.tensor_parallel > 1 else ""
+        stages = profile.pipeline_stages
+        self._tags = [f" PP{stage}{tensor}" for stage in range(stages)] if stages > 1 else [tensor]
+        self._groups = [f" DP{rank}" for rank in range(dp_ranks)] if dp_ranks > 1 else [""]
 
+    def scheduler(self, line: str, rank: int = 0) -> None:
+        """A line of the scheduler of one data-parallel rank, from each of its ranks that print statistics."""
+        self._write([self._groups[rank] + tag for tag in self._tags], line)
 
-async def _serve(
-    sim: Sim,
-    host: str,
-    port: int,
-    preload: Preload | None,
-    log: TextIO,
-    parent_pid: int | None,
-    ready: Callable[[str], None],
-) -> None:
-    async with serving(sim, host, port, preload=preload, log=log) as url:
-        gc.collect()
-        gc.freeze()
-        ready(url)
-        await told_to_stop(parent_pid)
+    def front(self, line: str) -> None:
+        """A line of the HTTP side."""
+        self._write([""], line)
+
+    def _write(self, tags: list[str], line: str) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        self._stream.write("".join(f"[{stamp}{tag}] {line}\n" for tag in tags))
+        self._stream.flush()
 
 
 @asynccontextmanager
 async def serving(
-    sim: Sim, host: str = "127.0.0.1", port: int = 0, *, preload: Preload | None = None, log: TextIO = sys.stderr
+    sim: Sim, host: str = "127.0.0.1", *, preload: Preload | None = None, log: TextIO = sys.stderr
 ) -> AsyncIterator[str]:
     """A simulated engine on the running event loop while the block lasts; gives its URL.
 
-    Raises OSError if the address cannot be bound.
+    Raises OSError if the address (`sim.port` 0: a free port) cannot be bound, ConfigError as `make_profile`.
     """
     began_s = time.monotonic()
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    port = listener.getsockname()[1]
     profile, faults = make_profile(sim), Faults(sim.faults, preload)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, sim.port), family=family, backlog=BACKLOG)
+    port = listener.getsockname()[1]
     server_log = ServerLog(log, profile, faults.dp_ranks)
     compression = sim.time_compression
     engine = Engine(profile, faults, seed=sim.seed, compression=compression, log=server_log.scheduler)
@@ -142,35 +123,6 @@ async def _accept_slowly(listener: socket.socket, runner: web.AppRunner, pause_s
         await loop.connect_accepted_socket(server, connection)
 
 
-async def told_to_stop(parent_pid: int | None) -> None:
-    """Returns on SIGTERM, on SIGINT, and when the parent is gone."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    parent = None if parent_pid is None else _parent(parent_pid)
-    while not stop.is_set():
-        if parent_pid is not None and (parent is None or not _alive(parent)):
-            return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), None if parent_pid is None else PARENT_POLL_S)
-
-
-def _parent(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.NoSuchProcess:
-        return None
-
-
-def _alive(process: psutil.Process) -> bool:
-    """psutil compares the start time too, so a process that took over the number does not count."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @web.middleware
 async def _unknown_paths(request: web.Request, handler: Handler) -> web.StreamResponse:
     """FastAPI's answer to them."""
@@ -194,9 +146,3 @@ def _front(log: ServerLog) -> Callable[[web.Request, web.StreamResponse], Awaita
         log.front(f"INFO:     {line} {response.status} {response.reason}")
 
     return front
-
-
-def raise_file_limit() -> None:
-    """One descriptor a stream: take what the system allows."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

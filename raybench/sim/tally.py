@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from raybench.sim.faults import Faults
 from raybench.sim.prefill import Batch
@@ -39,6 +40,19 @@ _LENGTHS = (
 )
 
 
+#: name of a histogram on `/metrics` -> its bounds.
+BOUNDS: dict[str, tuple[float, ...]] = {
+    "time_to_first_token_seconds": _SECONDS,
+    "e2e_request_latency_seconds": _E2E,
+    "request_time_per_output_token_seconds": _TOKEN,
+    "inter_token_latency_seconds": _TOKEN,
+    "queue_time_seconds": _QUEUE,
+    "prompt_tokens_histogram": _LENGTHS,
+    "uncached_prompt_tokens_histogram": _LENGTHS,
+    "generation_tokens_histogram": _LENGTHS,
+}
+
+
 class Histogram:
     """Counts below each bound; `counts` has one more entry for what is above all of them."""
 
@@ -47,7 +61,7 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
-    def add(self, value: float, times: int = 1) -> None:
+    def add(self, value: float, times: int) -> None:
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
@@ -87,18 +101,11 @@ class Tally:
         self._faults = faults
         self._wall = 1.0 / compression
         self.gauges = Gauges()
-        #: by (name, label): prompt, generation, requests (True/False = streaming), cached (source),
-        #: effective and realtime (mode), graph (mode), and single ones with the label ""
+        #: (name on `/metrics`, value of the label that tells its series apart, or "") -> what is counted.
         self.counts: Counter[tuple[str, str]] = Counter()
+        self.histograms: dict[tuple[str, str], Histogram] = {}
+        #: Wall seconds of the scheduler, by what it did.
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.ttft = {stream: Histogram(_SECONDS) for stream in ("false", "true")}
-        self.e2e = {stream: Histogram(_E2E) for stream in ("false", "true")}
-        self.tpot = {stream: Histogram(_TOKEN) for stream in ("false", "true")}
-        self.inter_token = Histogram(_TOKEN)
-        self.queue_time = Histogram(_QUEUE)
-        self.prompt_lengths = Histogram(_LENGTHS)
-        self.uncached_lengths = Histogram(_LENGTHS)
-        self.generation_lengths = Histogram(_LENGTHS)
         self._prefilled_at = self._decoded_at = 0.0
         self._decode_steps = self._decoded = self._verified = self._drafted = 0
         self.accept_length = self.accept_rate = 0.0
@@ -106,24 +113,35 @@ class Tally:
     def restart(self) -> None:
         """Everything that is counted begins at zero, as in a new process."""
         self.counts.clear()
+        self.histograms.clear()
+        self.seconds.clear()
 
     def count(self, name: str, amount: float, label: str = "") -> None:
         if amount:
             self.counts[name, label] += int(amount)
 
+    def observe(self, name: str, value: float, label: str = "", *, times: int = 1) -> None:
+        """A value of a histogram, in its own unit."""
+        if (name, label) not in self.histograms:
+            self.histograms[name, label] = Histogram(BOUNDS[name])
+        self.histograms[name, label].add(value, times)
+
+    def spent(self, doing: Literal["idle", "prefill"], virtual_s: float) -> None:
+        self.seconds[doing] += virtual_s * self._wall
+
     def prefill(self, gauges: Gauges, batch: Batch, pending: int, now: float) -> None:
         """A prefill batch begins. What a request needs again after a retraction is not effective."""
         for request, device, host in batch.admitted:
-            self.count("realtime", device + host, "prefill_cache")
+            self.count("realtime_tokens_total", device + host, "prefill_cache")
             if not request.retractions:
-                self.count("effective", device, "device_hit")
-                self.count("effective", host, f"{self._faults.lower_tier}_hit")
-                self.queue_time.add((now - request.arrival) * self._wall)
+                self.count("prefill_effective_tokens_total", device, "device_hit")
+                self.count("prefill_effective_tokens_total", host, f"{self._faults.lower_tier}_hit")
+                self.observe("queue_time_seconds", (now - request.arrival) * self._wall)
         first = sum(tokens for request, tokens in batch.chunks if not request.retractions)
-        self.count("effective", first, "input")
-        self.count("realtime", batch.new_tokens, "prefill_compute")
-        self.count("load_back", batch.host_tokens)
-        self.count("graph", 1, "prefill_none")
+        self.count("prefill_effective_tokens_total", first, "input")
+        self.count("realtime_tokens_total", batch.new_tokens, "prefill_compute")
+        self.count("load_back_tokens_total", batch.host_tokens)
+        self.count("cuda_graph_passes_total", 1, "prefill_none")
         new, cached = batch.new_tokens, batch.cached_tokens
         elapsed = (now - self._prefilled_at) * self._wall
         rate = new / elapsed if elapsed > 0 else 0.0
@@ -157,9 +175,9 @@ class Tally:
         graph: bool,
     ) -> None:
         """One decode step, by a captured graph or not; reported every 40th time."""
-        self.count("realtime", tokens, "decode")
-        self.count("graph", 1, "decode_cuda_graph" if graph else "decode_none")
-        self.count("verify", verified)
+        self.count("realtime_tokens_total", tokens, "decode")
+        self.count("cuda_graph_passes_total", 1, "decode_cuda_graph" if graph else "decode_none")
+        self.count("spec_verify_calls_total", verified)
         self._decoded += tokens
         self._verified += verified
         self._drafted += drafted
@@ -184,9 +202,9 @@ class Tally:
 
     def retracted(self, requests: Sequence[Request], before: float, after: float) -> None:
         output = sum(request.output for request in requests)
-        self.count("retracted", len(requests))
-        self.count("retracted_input", sum(len(request.prompt) for request in requests))
-        self.count("retracted_output", output)
+        self.count("num_retracted_requests_total", len(requests))
+        self.count("num_retracted_input_tokens_total", sum(len(request.prompt) for request in requests))
+        self.count("num_retracted_output_tokens_total", output)
         self.gauges = replace(self.gauges, retracted=len(requests))
         self._log(
             f"KV cache pool is full. Retract requests. #retracted_reqs: {len(requests)}, "
@@ -220,13 +238,15 @@ class Tally:
         """Told before the request's end, as are its next tokens. Health checks are no requests of a client."""
         assert request.first_token_at is not None
         if not request.internal:
-            self.ttft[_streaming(request)].add((request.first_token_at - request.arrival) * self._wall)
+            ttft_s = (request.first_token_at - request.arrival) * self._wall
+            self.observe("time_to_first_token_seconds", ttft_s, _streaming(request))
 
     def next_tokens(self, request: Request, count: int, now: float) -> None:
         """Tokens behind the first. Only a stream has gaps."""
         assert request.last_token_at is not None
         if request.stream and not request.internal:
-            self.inter_token.add((now - request.last_token_at) * self._wall / count, count)
+            gap_s = (now - request.last_token_at) * self._wall / count
+            self.observe("inter_token_latency_seconds", gap_s, times=count)
 
     def finished(self, request: Request) -> None:
         """Everything that moves only now."""
@@ -236,21 +256,22 @@ class Tally:
         assert request.finish is not None
         assert request.finished_at is not None
         if request.finish.kind == "abort" and request.finish.status is None:
-            self.count("aborted", 1)  # of those that were refused SGLang counts nothing
+            self.count("num_aborted_requests_total", 1)  # of those that were refused SGLang counts nothing
         if request.first_token_at is None:
             return
-        self.count("prompt", len(request.prompt), stream)
-        self.count("generation", request.output, stream)
-        self.count("requests", 1, stream)
-        self.count("cached", request.cached_device, "device")
-        self.count("cached", request.cached_host, self._faults.lower_tier)
-        self.e2e[stream].add((request.finished_at - request.arrival) * self._wall)
-        self.prompt_lengths.add(len(request.prompt))
-        self.uncached_lengths.add(len(request.prompt) - request.cached)
-        self.generation_lengths.add(request.output)
+        self.count("prompt_tokens_total", len(request.prompt), stream)
+        self.count("generation_tokens_total", request.output, stream)
+        self.count("num_requests_total", 1, stream)
+        self.count("cached_tokens_total", request.cached_device, "device")
+        self.count("cached_tokens_total", request.cached_host, self._faults.lower_tier)
+        e2e_s = (request.finished_at - request.arrival) * self._wall
+        self.observe("e2e_request_latency_seconds", e2e_s, stream)
+        self.observe("prompt_tokens_histogram", len(request.prompt))
+        self.observe("uncached_prompt_tokens_histogram", len(request.prompt) - request.cached)
+        self.observe("generation_tokens_histogram", request.output)
         if request.output > 1:
-            gap = (request.finished_at - request.first_token_at) * self._wall / (request.output - 1)
-            self.tpot[stream].add(gap)
+            tpot_s = (request.finished_at - request.first_token_at) * self._wall / (request.output - 1)
+            self.observe("request_time_per_output_token_seconds", tpot_s, stream)
 
 
 def _streaming(request: Request) -> str:

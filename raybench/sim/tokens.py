@@ -13,12 +13,14 @@ import numpy as np
 
 RING_TOKENS = 1 << 15
 VOCABULARY = 32_000
+#: UTF-8 bytes of one token of a prompt.
+TOKEN_BYTES = 4
 
 
 def tokenize(text: str) -> np.ndarray:
-    """Ids of a text: one token for each four bytes of UTF-8. Deterministic, without a vocabulary."""
+    """Ids of a text: one token for each TOKEN_BYTES of UTF-8. Deterministic, without a vocabulary."""
     data = text.encode()
-    data += b"\0" * (-len(data) % 4)
+    data += b"\0" * (-len(data) % TOKEN_BYTES)
     return np.frombuffer(data, dtype="<u4")
 
 

@@ -80,6 +80,8 @@ def test_what_it_does_not_have_or_cannot_hold_is_refused(tmp_path: Path) -> None
         assert (status, told["error"]["code"]) == (400, "context_length_exceeded")
         assert ask(url, "x", stream=True)[0] == 400
         assert call(f"{url}/v1/chat/completions", {"messages": 3})[0] == 400
+        for wrong in ({"max_tokens": "many"}, {"max_tokens": -1}, {"tools": [{}]}):
+            assert ask(url, "x", **wrong)[0] == 400
         assert call(f"{url}/sim/gpus")[0] == 200
 
 

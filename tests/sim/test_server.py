@@ -425,6 +425,9 @@ def test_the_server_ends_when_its_parent_is_killed() -> None:
         ["--sim-json", '{"faults": {"preload_corpus": true}}'],
         ["--preload-json", '{"corpus": {"path": "none.npy"}}'],
         ["--host", "192.0.2.1"],
+        ["--port", "65536"],
+        ["--log-file", "/no/such/folder/sim.log"],
+        ["--sim-json", '{"kv_pool_tokens": 15}'],
     ],
 )
 def test_options_that_cannot_be_are_refused_with_exit_code_2(options: list[str]) -> None:
@@ -433,3 +436,11 @@ def test_options_that_cannot_be_are_refused_with_exit_code_2(options: list[str])
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("raybench sim: ")
+
+
+def test_a_port_file_that_cannot_be_written_is_no_port_that_is_taken() -> None:
+    command = [sys.executable, "-m", "raybench.sim", "--port-file", "/no/such/folder/port"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last == "raybench sim: cannot write /no/such/folder/port: No such file or directory"

@@ -4,6 +4,7 @@ import asyncio
 
 from sim_rehearsal import ask, make_engine, prompt
 
+from raybench.scenario.faults import SimFaults
 from raybench.sim.clock import VirtualClock
 from raybench.sim.driver import Driver
 
@@ -54,3 +55,23 @@ async def _left_behind() -> None:
 
 def test_what_ended_before_an_abort_came_has_ended_and_is_told() -> None:
     asyncio.run(_left_behind())
+
+
+async def _ghosts() -> None:
+    wall = Wall()
+    driver = Driver(make_engine(faults=SimFaults(ghosts=True)), VirtualClock(1.0, monotonic=wall, unix=wall))
+    short, long = ask("1", prompt(1, 64), 8), ask("2", prompt(2, 64), 4000)
+    for request in (short, long):
+        driver.submit(request)
+        driver.leave(request)
+    assert "1" in driver and "2" in driver
+    wall.now_s = 5.0
+    driver.abort("2")
+    assert "1" not in driver and "2" not in driver
+    ended = [(one.rid, one.finish, one.output_tokens, one.end_unix_s) for one in driver.arrivals]
+    assert ended == [("1", "length", 8, 5.0), ("2", "abort", long.output, 5.0)]
+    driver.close()
+
+
+def test_a_ghost_is_known_by_its_id_until_it_ends_and_its_end_is_told() -> None:
+    asyncio.run(_ghosts())

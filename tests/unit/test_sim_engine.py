@@ -77,8 +77,8 @@ def test_a_long_prompt_is_prefilled_in_chunks_and_its_hits_count_once() -> None:
     answer(engine, ask("2", np.concatenate((prompt(1, 5000)[:2000], prompt(2, 3000))), 1))
     cached = [int(line.split("#cached-token: ")[1].split(",")[0]) for line in log if "Prefill" in line]
     assert cached == [2000, 0]
-    assert engine.tally.counts["effective", "device_hit"] == 2000
-    assert engine.tally.counts["effective", "input"] == 5000 + 3000
+    assert engine.tally.counts["prefill_effective_tokens_total", "device_hit"] == 2000
+    assert engine.tally.counts["prefill_effective_tokens_total", "input"] == 5000 + 3000
 
 
 def test_several_prompts_share_a_prefill_batch_up_to_the_chunk_budget() -> None:
@@ -165,7 +165,7 @@ def test_pages_pushed_out_of_the_device_come_back_from_the_host_tier_until_a_flu
         answer(engine, ask(f"other {other}", prompt(other, 2000)))
     again = answer(engine, ask("3", ids))
     assert (again.cached_device, again.cached_host) == (0, 1984)
-    assert engine.tally.counts["load_back", ""] == 1984
+    assert engine.tally.counts["load_back_tokens_total", ""] == 1984
     assert engine.flush(engine.now + 1.0)
     assert answer(engine, ask("4", ids)).cached == 0
 
@@ -185,12 +185,14 @@ def test_under_pool_pressure_the_shortest_answers_are_retracted_and_still_end_co
     retracted = [request for request in requests if request.retractions]
     assert retracted
     assert all(request.output == 400 for request in requests)
-    assert engine.tally.counts["retracted", ""] == sum(request.retractions for request in requests)
+    assert engine.tally.counts["num_retracted_requests_total", ""] == sum(
+        request.retractions for request in requests
+    )
     assert any(line.startswith("KV cache pool is full. Retract requests. #retracted_reqs: ") for line in log)
     # contracts A9: hits of a retracted request's own prefill are in the log, not in meta_info or `effective`
     assert all(request.cached == 0 for request in requests)
-    assert engine.tally.counts["effective", "device_hit"] == 0
-    assert engine.tally.counts["effective", "input"] == 24 * 200
+    assert engine.tally.counts["prefill_effective_tokens_total", "device_hit"] == 0
+    assert engine.tally.counts["prefill_effective_tokens_total", "input"] == 24 * 200
 
 
 def test_an_abort_takes_every_id_that_begins_with_the_given_one() -> None:
@@ -202,7 +204,7 @@ def test_an_abort_takes_every_id_that_begins_with_the_given_one() -> None:
     assert set(engine.abort("bench-1", 0.01)) == set(requests[:2])
     drain(engine)
     assert [request.finish.kind for request in requests] == ["abort", "abort", "length"]
-    assert engine.tally.counts["aborted", ""] == 2
+    assert engine.tally.counts["num_aborted_requests_total", ""] == 2
 
 
 def test_a_cancelled_request_gives_back_its_memory_at_once_and_the_engine_is_idle_again() -> None:
@@ -221,12 +223,16 @@ def test_counters_of_prompts_move_only_at_the_end_and_health_checks_are_none() -
     engine = make_engine()
     engine.submit(ask("1", prompt(1, 64), 8), 0.0)
     engine.advance(0.008)
-    assert engine.tally.counts["effective", "input"] == 64
-    assert engine.tally.counts["prompt", "true"] == 0
+    assert engine.tally.counts["prefill_effective_tokens_total", "input"] == 64
+    assert engine.tally.counts["prompt_tokens_total", "true"] == 0
     drain(engine)
     answer(engine, ask("HEALTH_CHECK", prompt(2, 1), 1, internal=True))
     counts = engine.tally.counts
-    assert (counts["prompt", "true"], counts["generation", "true"], counts["requests", "true"]) == (64, 8, 1)
+    assert (
+        counts["prompt_tokens_total", "true"],
+        counts["generation_tokens_total", "true"],
+        counts["num_requests_total", "true"],
+    ) == (64, 8, 1)
 
 
 def test_a_pipeline_gives_the_first_token_later_and_takes_the_next_prompt_meanwhile() -> None:

@@ -43,7 +43,7 @@ def test_always_hit_reports_every_prompt_as_cached() -> None:
     engine = make_engine(faults=SimFaults(always_hit=True))
     request = answer(engine, ask("1", prompt(1, 640)))
     assert request.cached == request.cached_host == 624
-    assert engine.tally.counts["effective", "host_hit"] == 624
+    assert engine.tally.counts["prefill_effective_tokens_total", "host_hit"] == 624
     assert engine.flush(engine.now + 1.0)
     assert answer(engine, ask("2", prompt(2, 640))).cached == 624
 
@@ -156,8 +156,11 @@ def test_tokens_that_a_retracted_request_finds_again_are_kept_apart() -> None:
     assert retracted
     assert all(request.cached == 0 for request in requests)
     assert any(request.found_again for request in retracted)
-    told = Faults(SimFaults(cached_tokens="with_retractions"))
-    assert [told.told_cached(request) for request in requests] == [request.found_again for request in requests]
+    for kind in ("told", "with_retractions"):
+        told = Faults(SimFaults(cached_tokens=kind))
+        cached = [told.told_cached(request) for request in requests]
+        assert cached == [request.found_again * (kind == "with_retractions") for request in requests]
+        assert cached == [sum(told.told_tiers(request).values()) for request in requests]
 
 
 def test_a_pace_spread_makes_requests_of_one_length_differ_by_so_much() -> None:

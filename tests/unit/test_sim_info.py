@@ -8,12 +8,15 @@ import pytest
 from sim_captures import body_of, main
 from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
 
+from raybench.scenario.faults import SimFaults
 from raybench.scenario.sim_block import Sim
 from raybench.sim import info, metrics
 from raybench.sim.engine import Engine
+from raybench.sim.faults import Faults
 from raybench.sim.nvml import read_devices
+from raybench.sim.profiles import make_profile
 from raybench.sim.replies import json_reply
-from raybench.sim.serverlog import ServerLog
+from raybench.sim.server import ServerLog
 
 IDENTITY = info.Identity(Sim(), "127.0.0.1", 30_000, 4711, 99, 0.5)
 MIB = 1024 * 1024
@@ -114,7 +117,7 @@ def labels(page: str) -> dict[str, set[tuple[str, ...]]]:
 
 
 def test_metrics_have_names_types_and_labels_of_the_real_engine() -> None:
-    ours = metrics.render(busy_engine(), pid=1, compression=1.0)
+    ours = metrics.render(busy_engine(), 1)
     real = main("53_metrics_end").decode()
     assert families(ours).items() <= families(real).items()
     real_labels = labels(real)
@@ -128,7 +131,7 @@ def test_histogram_bounds_are_those_of_the_real_engine() -> None:
         assert found, name
         return list(dict.fromkeys(found))
 
-    ours = metrics.render(busy_engine(), pid=1, compression=1.0)
+    ours = metrics.render(busy_engine(), 1)
     real = main("53_metrics_end").decode()
     for name in (
         "time_to_first_token_seconds",
@@ -150,18 +153,42 @@ def value(page: str, name: str, **want: str) -> float | None:
 
 def test_prefill_counters_exist_from_the_start_and_labelled_ones_from_their_first_use() -> None:
     engine = make_engine()
-    page = metrics.render(engine, pid=1, compression=1.0)
+    page = metrics.render(engine, 1)
     for mode in ("input", "device_hit", "host_hit", "storage_hit"):
         assert value(page, "prefill_effective_tokens_total", mode=mode) == 0.0
     assert value(page, "prompt_tokens_total") is None
     assert value(page, "cached_tokens_total") is None
     answer(engine, ask("1", prompt(1, 100)))
     answer(engine, ask("2", prompt(1, 100)))
-    page = metrics.render(engine, pid=1, compression=1.0)
+    page = metrics.render(engine, 1)
     assert value(page, "prompt_tokens_total", is_streaming="true") == 200.0
     assert value(page, "cached_tokens_total", cache_source="device") == 96.0
     assert value(page, "prefill_effective_tokens_total", mode="input") == 104.0
     assert value(page, "prefill_effective_tokens_total", mode="device_hit") == 96.0
+
+
+def test_after_a_restart_everything_that_is_counted_begins_at_zero() -> None:
+    engine = make_engine(Sim(kv_pool_tokens=2048))
+    for n in range(12):
+        answer(engine, ask(str(n), prompt(n, 512)))
+    before = metrics.render(engine, 1)
+    assert value(before, "evicted_tokens_total") and value(before, "scheduler_idle_seconds_total")
+    engine.restart()
+    page = metrics.render(engine, 1)
+    counted = [name for name, kind in families(page).items() if kind in ("counter", "histogram")]
+    assert counted == ["sglang:prefill_effective_tokens_total", "sglang:scheduler_idle_seconds_total"]
+    assert value(page, "scheduler_idle_seconds_total") == value(page, counted[0].partition(":")[2]) == 0.0
+
+
+def test_what_is_told_of_the_schedulers_time_is_wall_time() -> None:
+    told = []
+    for compression in (1.0, 10.0):
+        engine = Engine(make_profile(Sim()), Faults(SimFaults()), compression=compression)
+        answer(engine, ask("1", prompt(1, 2048)))
+        idle_s = value(metrics.render(engine, 1), "scheduler_idle_seconds_total")
+        (load,) = info.loads(engine, 1.0, frozenset())["loads"]
+        told.append((idle_s, load["total_prefill_busy_us"] / 1e6))
+    assert told[0] == pytest.approx([10 * seconds for seconds in told[1]], abs=1e-5)
 
 
 def test_gauges_are_refreshed_by_prefill_by_every_40th_decode_step_and_on_going_idle() -> None:

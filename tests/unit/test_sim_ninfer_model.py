@@ -72,8 +72,17 @@ def test_what_a_gate_asks_is_understood() -> None:
     form = {"type": "json_schema", "json_schema": {"schema": schema}}
     assert json.loads(reply(V3, ask("x", response_format=form), 99).content) == {"a": ["text"], "b": 3}
     tools = [{"function": {"name": "f", "parameters": schema}}]
-    assert reply(V3, ask("x", tools=tools), 99).tool_calls[0]["name"] == "f"
-    assert not reply(ARTIFACTS["coder-v2"], ask("x", tools=tools), 99).tool_calls
+    assert reply(V3, ask("x", tools=tools), 99).call["name"] == "f"
+    assert reply(ARTIFACTS["coder-v2"], ask("x", tools=tools), 99).call is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "budget"),
+    [({"tools": [{}]}, 9), ({"tools": "f"}, 9), ({"response_format": "json"}, 9), ({}, 0), ({}, -5)],
+)
+def test_what_cannot_be_read_or_may_hold_no_token_is_refused(fields: dict[str, Any], budget: int) -> None:
+    with pytest.raises(ValueError, match=r"cannot be read|a budget of"):
+        reply(V3, ask("x", **fields), budget)
 
 
 def test_code_in_a_long_prompt_is_no_question() -> None:

@@ -30,7 +30,7 @@ def stream(sim: Sim | None = None, output: int = 8, begin: bool = False, **field
     """A whole `/generate` stream of the simulated engine; `begin` renders only what is new."""
     engine = make_engine(sim)
     clock = VirtualClock(1.0)
-    wire = GenerateWire(engine.ring, clock, engine.faults, drafts=4)
+    wire = GenerateWire(engine.ring, clock, engine.faults)
     request = ask("rid-1", prompt(1, 100), output, **fields)
     engine.submit(request, 0.0)
     data, shown = b"", 0
@@ -56,14 +56,14 @@ def test_each_event_of_a_stream_has_the_keys_of_the_real_engine_in_their_order()
 
 def test_the_plain_answer_has_the_keys_of_the_real_engine_in_their_order() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults)
     ours = orjson.loads(wire.body(answer(engine, ask("rid-1", prompt(1, 100), 8, stream=False))))
     assert kinds(ours) == kinds(orjson.loads(main("13_generate_plain_ids")))
 
 
 def test_a_hit_is_given_by_tier_as_the_real_engine_gives_it() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults)
     answer(engine, ask("cold", prompt(1, 100)))
     warm = answer(engine, ask("warm", prompt(1, 100)))
     ours = orjson.loads(wire.body(warm))["meta_info"]
@@ -96,7 +96,7 @@ def test_events_are_cumulative_or_hold_only_what_is_new() -> None:
 
 def test_an_abort_ends_the_stream_as_in_the_real_engine() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults)
     request = ask("rid-1", prompt(1, 100), 50)
     engine.submit(request, 0.0)
     engine.advance(0.05)
@@ -109,7 +109,7 @@ def test_an_abort_ends_the_stream_as_in_the_real_engine() -> None:
 
 def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None:
     engine = make_engine()
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults)
     request = ask("rid-1", prompt(1, 100), 50)
     engine.submit(request, 0.0)
     engine.abort("rid-1", 0.0)
@@ -123,7 +123,7 @@ def test_a_request_that_ends_before_its_first_token_has_the_short_form() -> None
 def test_o_s5_a_full_queue_is_refused_as_by_the_real_engine() -> None:
     """Two run, four wait: the seventh is told so in the only event of a stream that begins with status 200."""
     engine = make_engine(Sim(max_running_requests=2, max_queued_requests=4))
-    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults, drafts=0)
+    wire = GenerateWire(engine.ring, VirtualClock(1.0), engine.faults)
     for k in range(2):
         engine.submit(ask(f"rid-{k}", prompt(k, 100), 50), 0.0)
     while len(engine.running) < 2:
@@ -142,9 +142,7 @@ def test_o_s5_a_full_queue_is_refused_as_by_the_real_engine() -> None:
 
 def test_reported_times_are_wall_times() -> None:
     engine = make_engine(Sim(profile="tp2pp4"))
-    wire = GenerateWire(
-        engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), engine.faults, drafts=0
-    )
+    wire = GenerateWire(engine.ring, VirtualClock(50.0, monotonic=lambda: 0.0, unix=lambda: 1000.0), engine.faults)
     request = ask("rid-1", prompt(1, 16_384), 11)
     engine.submit(request, 100.0)
     while (end := engine.next_time) is not None:
