@@ -126,7 +126,7 @@ def probe(
     runs_dir: RunsDir = DEFAULT_RUNS_DIR,
 ) -> None:
     """Find the largest launch parameter that starts on this host, with the memory that is short or spare."""
-    from raybench.report.probing import probe_arm, what_to_try
+    from raybench.deploying import probe_arm, what_to_try
 
     values = what_to_try(grid, minimum, maximum, step)
     loaded, base = load(scenario), scenario.resolve().parent
@@ -136,7 +136,7 @@ def probe(
 @app.command()
 def restore(scenario: ScenarioFile) -> None:
     """Bring the scenario's service back on this host, when a run has left it down, and verify it."""
-    from raybench.report.restore import restore_service
+    from raybench.deploying import restore_service
 
     end(restore_service(load(scenario), scenario.resolve().parent, out))
 

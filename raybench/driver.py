@@ -27,6 +27,8 @@ from raybench.cluster.run import (
     reopen_run,
     servers_of,
 )
+from raybench.deploy.keeper_report import is_back
+from raybench.deploying import adopt_probes
 from raybench.engines import ENGINES
 from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
@@ -38,9 +40,8 @@ from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
-from raybench.report.probes import adopt_probes
 from raybench.report.roofline import print_rooflines, print_step
-from raybench.report.service import is_back, say_service, service_line, service_of
+from raybench.report.service import say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 from raybench.scenario.schema import Limits, Scenario

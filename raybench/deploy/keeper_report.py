@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,12 @@ Phase = Literal[
     "waiting", "looking", "taking_down", "down", "bringing_back", "verified", "not_verified", "refused"
 ]
 ENDS = frozenset({"verified", "not_verified", "refused"})
+_WELL = frozenset({"verified", "refused"})
+
+
+def is_back(report: Mapping[str, Any]) -> bool:
+    """Whether the service is as it was, also where it was never touched."""
+    return report["phase"] in _WELL
 
 
 def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Artifact comparisons and quality gates as tables with headings. Pure: artifacts.json in, blocks out."""
+"""Artifact comparisons, quality gates and probes of launch parameters as tables with headings.
+
+Pure: JSON of a run in, blocks out.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from raybench.report.artifact_text import ArtifactText
 from raybench.report.document import Block, Heading, Paragraph, Row, Table, noted
 
 Entry = Mapping[str, Any]
+#: The fields of a `deploy.probe.Trial`.
+Trial = Mapping[str, Any]
 
 
 def gate_table(gates: Mapping[str, Entry], text: ArtifactText) -> Table:
@@ -273,3 +278,37 @@ def _over(amount: float | None, divisor: float | None) -> float | None:
 
 def _each(amount: int | None, count: int) -> int | None:
     return None if amount is None or not count else round(amount / count)
+
+
+# -- probes of launch parameters -------------------------------------------------------------------
+
+
+def probe_table(probe: Mapping[str, Any]) -> Table:
+    """As in the field reports: each value, and what was short or spare."""
+    rows = [Row((numbers.count(trial["value"]), trial_result(trial))) for trial in probe["trials"]]
+    return Table((probe["parameter"], probe["arm"]), rows, right=frozenset({0}))
+
+
+def trial_table(parameter: str, trials: Sequence[Trial]) -> Table:
+    """In the order of the trials, with how long each took to start and what it left free."""
+    rows = [
+        Row(
+            (
+                numbers.count(trial["value"]),
+                numbers.seconds(trial["load_s"]),
+                numbers.mib(trial["free_mib"]),
+                trial_result(trial),
+            )
+        )
+        for trial in trials
+    ]
+    return Table((parameter, "Load", "GPU free", "Result"), rows, right=frozenset({0, 1, 2}))
+
+
+def trial_result(trial: Trial) -> str:
+    """`starts, slack 5.1 MiB` or `712.0 MiB short`."""
+    if trial["started"]:
+        return "starts" + (f", slack {numbers.mib(trial['slack_mib'])}" if trial["slack_mib"] is not None else "")
+    if trial["shortfall_mib"] is not None:
+        return f"{numbers.mib(trial['shortfall_mib'])} short"
+    return str(trial["error"]).splitlines()[0]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import free_idle_bytes, has_numbers, is_boundary
+from raybench.deploy.keeper_report import is_back
 from raybench.deploy.ledger import digest_file
-from raybench.report import artifacts, numbers, plots, probes, searches
+from raybench.report import artifacts, numbers, plots, searches
 from raybench.report.agreement import agreement_section
 from raybench.report.document import (
     Block,
@@ -37,7 +38,7 @@ from raybench.report.findings import summary
 from raybench.report.points import Point, is_open_loop
 from raybench.report.repeats import repeats_table
 from raybench.report.retest import retest_section
-from raybench.report.service import is_back, service_line
+from raybench.report.service import service_line
 from raybench.report.source import Run, Source
 from raybench.report.tables import (
     appendix_table,
@@ -247,7 +248,7 @@ def _artifacts(source: Source, text: Text) -> Iterator[Block]:
 def _probes(source: Source, text: Text) -> Iterator[Block]:
     for probe in (probe for run in source.runs for probe in run.probes):
         yield Heading(text.artifacts.probes.format(arm=probe["arm"], parameter=probe["parameter"]))
-        yield from noted(text.artifacts.probes_note.format(folder=probe["folder"]), probes.probe_table(probe))
+        yield from noted(text.artifacts.probes_note.format(folder=probe["folder"]), artifacts.probe_table(probe))
 
 
 def _repeats(pooled: Source | None, text: Text) -> tuple[Block, ...]:

@@ -8,19 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from raybench.deploy.keeper_report import last_report
+from raybench.deploy.keeper_report import is_back, last_report
 from raybench.records.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-#: Phases of a keeper that need nobody's attention.
-_WELL = frozenset({"verified", "refused"})
-
-
-def is_back(report: Mapping[str, Any]) -> bool:
-    """Whether the service is as it was, also where it was never touched."""
-    return report["phase"] in _WELL
 
 
 def service_line(report: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """One line on the service in use: quiet when it is back, loud when it may not be."""
 
-from raybench.report.service import is_back, service_line
+from raybench.deploy.keeper_report import is_back
+from raybench.report.service import service_line
 
 BASE = {"service": "http://h:1", "problems": []}
 

@@ -4,7 +4,7 @@ import asyncio
 
 from sim_rehearsal import ask, make_engine, prompt
 
-from raybench.scenario.faults import SimFaults
+from raybench.scenario.sim_block import SimFaults
 from raybench.sim.clock import VirtualClock
 from raybench.sim.driver import Driver
 

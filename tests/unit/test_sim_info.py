@@ -8,8 +8,7 @@ import pytest
 from sim_captures import body_of, main
 from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
 
-from raybench.scenario.faults import SimFaults
-from raybench.scenario.sim_block import Sim
+from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim import info, metrics
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults

@@ -1,11 +1,14 @@
-"""`raybench probe`: the largest launch parameter that starts, shown as it is found.
+"""What is done on the target's host by hand, without Ray: `raybench probe` (the largest launch parameter that
+starts, shown as it is found) and `raybench restore` (the service that a run has left down).
 
-Runs on the target's host, without Ray. The service in use makes room as it does for a run.
+A probe lies beside the runs; the driver takes over the newest of each arm and parameter when a run begins, so that
+the run directory alone tells everything. The service in use makes room for a probe as it does for a run.
 """
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -15,24 +18,29 @@ from pathlib import Path
 
 from rich.console import Console
 
+from raybench.deploy.keeper_report import is_back
 from raybench.deploy.keeping import Keeping
 from raybench.deploy.probe import Trial, next_of_bisection, next_of_grid, probe
 from raybench.errors import (
     EXIT_NOT_ALL_VALID,
     EXIT_OK,
+    EXIT_SERVICE,
     EXIT_TARGET,
     ConfigError,
     ConfigProblem,
     ServiceNotBack,
     TargetError,
 )
-from raybench.records.rundir import safe_name
-from raybench.records.strict_json import write_json
-from raybench.report.probes import PROBE_JSON, result, trial_table
+from raybench.records.rundir import RunDirectory, safe_name
+from raybench.records.strict_json import read_json, write_json
+from raybench.report.artifacts import trial_result, trial_table
 from raybench.report.service import service_line
 from raybench.report.terminal import print_blocks
 from raybench.scenario.schema import Arm, Scenario
 from raybench.scenario.values import parse_tokens
+
+#: What `raybench probe` leaves in its folder, beside the runs.
+PROBE_JSON = "probe.json"
 
 #: What to try next, by what was tried.
 Following = Callable[[Sequence[Trial]], int | None]
@@ -67,17 +75,22 @@ def probe_arm(
     folder.mkdir(parents=True)
     trials: list[Trial] = []
     finished = False
+
+    def keep() -> None:
+        told = {"arm": arm_name, "parameter": parameter, "finished": finished}
+        write_json(folder / PROBE_JSON, told | {"trials": [asdict(trial) for trial in trials]})
+
     with _room(scenario, base, folder, console) as hold:
         try:
             with closing(probe(arm_name, arm, parameter, following, folder, base, hold)) as tried:
                 for trial in tried:
                     trials.append(trial)
-                    told = {"arm": arm_name, "parameter": parameter, "trials": [asdict(one) for one in trials]}
-                    write_json(folder / PROBE_JSON, told)
+                    keep()
                     console.print(
-                        f"{parameter} {trial.value:,}: {result(vars(trial))}", style="dim", highlight=False
+                        f"{parameter} {trial.value:,}: {trial_result(vars(trial))}", style="dim", highlight=False
                     )
             finished = True
+            keep()
         except KeyboardInterrupt:
             console.print("interrupted: what was launched has been ended", style="yellow")
         best = max((trial.value for trial in trials if trial.started), default=None)
@@ -107,7 +120,7 @@ def _room(scenario: Scenario, base: Path, folder: Path, console: Console) -> Ite
         yield [keeping.lifeline]
     finally:
         report = keeping.bring_back()
-        if report["phase"] == "not_verified":
+        if not is_back(report):
             raise ServiceNotBack(service_line(report))
         console.print(service_line(report), highlight=False, markup=False, soft_wrap=True)
 
@@ -139,3 +152,31 @@ def _count(option: str, text: str) -> int:
     raise ConfigError(
         "options", ConfigProblem("not a whole number", path=option, value=text, allowed="16384, 16k or 1m, from 1")
     )
+
+
+def adopt_probes(run: RunDirectory, scenario_name: str, arms: Sequence[str]) -> None:
+    """Copy the newest finished probe of each arm and parameter that lies beside the run."""
+    for path in sorted(run.path.parent.glob(f"probe-{scenario_name}-*/{PROBE_JSON}"), key=_age):
+        told = read_json(path)
+        if isinstance(told, dict) and told.get("finished") and told.get("arm") in arms:
+            run.probes.mkdir(exist_ok=True)
+            name = f"{safe_name(told['arm'])}-{safe_name(told['parameter'])}.json"
+            write_json(run.probes / name, {**told, "folder": path.parent.name})
+
+
+def _age(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def restore_service(scenario: Scenario, base: Path, console: Console) -> int:
+    """The exit code. Raises ConfigError when the scenario has no service."""
+    if scenario.service is None:
+        raise ConfigError(
+            scenario.name,
+            ConfigProblem("there is nothing to restore: the scenario has no service", path="service"),
+        )
+    with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
+        keeping = Keeping.start(scenario.service, base, Path(folder), only_restore=True)
+        report = keeping.bring_back()
+    console.print(service_line(report), highlight=False, markup=False, soft_wrap=True)
+    return EXIT_OK if report["phase"] == "verified" else EXIT_SERVICE

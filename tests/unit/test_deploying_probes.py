@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from raybench.deploying import PROBE_JSON, adopt_probes
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import read_json, write_json
-from raybench.report.probes import PROBE_JSON, adopt_probes, probe_table
+from raybench.report.artifacts import probe_table
 
 
 def trial(value: int, shortfall_mib: float | None) -> dict[str, Any]:
@@ -23,9 +24,10 @@ def trial(value: int, shortfall_mib: float | None) -> dict[str, Any]:
     }
 
 
-def left(folder: Path, arm: str, at: float, *trials: dict[str, Any]) -> None:
+def left(folder: Path, arm: str, at: float, *trials: dict[str, Any], finished: bool = True) -> None:
     folder.mkdir(parents=True)
-    write_json(folder / PROBE_JSON, {"arm": arm, "parameter": "max_context", "trials": list(trials)})
+    told = {"arm": arm, "parameter": "max_context", "finished": finished, "trials": list(trials)}
+    write_json(folder / PROBE_JSON, told)
     os.utime(folder / PROBE_JSON, (at, at))
 
 
@@ -36,6 +38,16 @@ def test_the_newest_probe_of_each_arm_of_this_scenario_is_taken_over(tmp_path: P
     left(tmp_path / "probe-mine-D-2", "D", 50, trial(9, 900.0))
     left(tmp_path / "probe-mine-E-1", "E", 100, trial(8, None))
     left(tmp_path / "probe-other-D-1", "D", 200, trial(8, None))
+    adopt_probes(run, "mine", ["D"])
+    (path,) = run.probes.iterdir()
+    assert read_json(path)["folder"] == "probe-mine-D-1"
+
+
+def test_a_probe_that_was_interrupted_hides_no_finished_one(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    left(tmp_path / "probe-mine-D-1", "D", 50, trial(9, 900.0), trial(8, None))
+    left(tmp_path / "probe-mine-D-2", "D", 100, trial(9, 900.0), finished=False)
     adopt_probes(run, "mine", ["D"])
     (path,) = run.probes.iterdir()
     assert read_json(path)["folder"] == "probe-mine-D-1"
