@@ -1,22 +1,46 @@
-"""What an attempt sends: text that the server has never seen, or the prompts of a set. Runs in the coordinator."""
+"""An attempt and what it sends: text that the server has never seen, or the prompts of a set.
+
+Runs in the coordinator.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from raybench.corpus.prompts import Prompt, digests
 from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines.contract import RequestShape
-from raybench.load.pacer import make_schedule
+from raybench.load.pacer import Schedule, make_schedule
 from raybench.protocol.invocation import Earlier
-from raybench.protocol.procedure import Attempt, Windows
 from raybench.records.journal import Journal
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Scenario, Workload
 from raybench.scenario.trace import Trace
+
+Windows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a point, with the text that it may send. serial: unique in the run, for rids.
+
+    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
+    """
+
+    point: Point
+    number: int
+    serial: int
+    shape: RequestShape
+    windows: Windows
+    prewarm_windows: Windows
+    schedule: Schedule | None = None
+    prompts: tuple[Prompt, ...] = ()
+    flush: bool = True
 
 
 class AttemptMaker:
@@ -38,7 +62,7 @@ class AttemptMaker:
         self._traces = traces
         self._prompt_sets = prompt_sets
         self._journal = journal
-        self._earlier = earlier
+        self._serial = earlier.serial
 
     def tries(self, point: Point) -> int:
         """Most attempts of a point. Where nothing can make sent text cold again, a second one proves nothing."""
@@ -56,14 +80,15 @@ class AttemptMaker:
         else:
             windows, warm = self._take(point, number, ledger)
             told = {"windows": {"load": _span(windows), "prewarm": _span(warm)}}
-        self._earlier.serial += 1
-        serial = self._earlier.serial
-        self._journal.append("attempt_started", point_id=point.point_id, attempt=number, serial=serial, **told)
+        self._serial += 1
+        self._journal.append(
+            "attempt_started", point_id=point.point_id, attempt=number, serial=self._serial, **told
+        )
         flush_helps = workload.prompt_set is None or workload.prompt_set.cold_by == "flush"
         return Attempt(
             point=point,
             number=number,
-            serial=serial,
+            serial=self._serial,
             shape=self._shape(point, workload),
             windows=windows,
             prewarm_windows=warm,

@@ -24,7 +24,8 @@ from raybench.engines.contract import Facts, Http
 from raybench.engines.redact import redact
 from raybench.errors import TargetError, WindowsExhausted
 from raybench.load.order import Endpoint
-from raybench.protocol.attempts import AttemptMaker
+from raybench.protocol.attempts import Attempt, AttemptMaker
+from raybench.protocol.checks import judge
 from raybench.protocol.deployments import Deployments
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import evidence_of
@@ -32,12 +33,12 @@ from raybench.protocol.fleet import LoadFleet, LogReading, TargetHost
 from raybench.protocol.gate import GateResult, run_gate
 from raybench.protocol.invocation import Earlier, Outcome, Status, Verdicts
 from raybench.protocol.planning import RunPlan
-from raybench.protocol.procedure import Attempt, Procedure
+from raybench.protocol.procedure import Procedure
 from raybench.protocol.progress import Progress
 from raybench.protocol.request_log import RequestLogCopy
 from raybench.protocol.searching import LevelSearch
 from raybench.protocol.target import Sleep, Target
-from raybench.protocol.verdict import Verdict, judge, void_verdict
+from raybench.protocol.verdict import Verdict, void_verdict
 from raybench.protocol.watch import ServerWatch
 from raybench.records.clock import Clock, read_boot_id
 from raybench.records.journal import Journal
@@ -352,7 +353,7 @@ class Coordinator:
             self._rooflines,
             await self._host.gpu_state(observed.load.start_unix_ns),
             gpu_required=self._scenario.monitors.gpu.required,
-            gate_failure=None if ready.gate is None or ready.gate.ok else ready.gate.summary,
+            gate=ready.gate,
         )
         return judge(evidence, self._scenario.guards, attempts_left=attempts_left)
 

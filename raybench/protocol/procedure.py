@@ -1,8 +1,8 @@
-"""The procedure of a point (design section 4): one attempt, step by step, each step journalled.
+"""The procedure of a point: one attempt, step by step, each step journalled.
 
 Runs in the coordinator, one object an arm. Order matters and is asserted by a test: alive, idle,
 prewarm with other text, idle, flush, counters, load, nothing left inside, counters. After requests that were given
-up, ghosts are ended. Checking is in `verdict.py`.
+up, ghosts are ended. What was seen and what was recorded is judged in `checks.py`.
 """
 
 from __future__ import annotations
@@ -12,51 +12,26 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from raybench.analysis.server_log import LogSpan
-from raybench.corpus.prompts import Prompt
-from raybench.engines.contract import QueueState, RequestShape
+from raybench.engines.contract import QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import split_slots
 from raybench.load.order import Order, rid_of
-from raybench.load.pacer import Schedule
-from raybench.protocol.checks import ServerView
+from raybench.protocol.attempts import Attempt, Windows
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
+from raybench.protocol.fleet import TARGET_HOST, FleetResult, LoadFleet, LogReading, TargetHost
 from raybench.protocol.sending import Sent, send
-from raybench.protocol.target import Target
+from raybench.protocol.target import ServerView, Target
 from raybench.records.clock import ClockOffset
 from raybench.records.journal import Journal
 from raybench.scenario.load_block import Load
-from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 
-Windows = npt.NDArray[np.int64]
 Phase = Literal["prewarm", "load"]
 
 #: Refused flushes that the journal quotes.
 REFUSALS_KEPT = 20
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One try of a point, with the text that it may send. serial: unique in the run, for rids.
-
-    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
-    """
-
-    point: Point
-    number: int
-    serial: int
-    shape: RequestShape
-    windows: Windows
-    prewarm_windows: Windows
-    schedule: Schedule | None = None
-    prompts: tuple[Prompt, ...] = ()
-    flush: bool = True
 
 
 @dataclass(frozen=True)
@@ -176,7 +151,7 @@ class Procedure:
 
     async def _link_changes(self, result: FleetResult) -> dict[str, int]:
         told = {summary.worker: summary.link_changes for summary in result.summaries}
-        told["target host"] = await self._host.link_changes()
+        told[TARGET_HOST] = await self._host.link_changes()
         return {name: changes for name, changes in told.items() if changes is not None}
 
     async def _log_mark(self) -> int | None:

@@ -21,11 +21,9 @@ from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, OrderKey
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
-from raybench.protocol.clock_checks import COORDINATOR
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import COORDINATOR, FleetResult, GpuState, LogReading, ServiceReport
 from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal

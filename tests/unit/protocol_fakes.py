@@ -37,8 +37,7 @@ from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, OrderKey, WorkerSummary
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import FleetResult, GpuState, LogReading, ServiceReport
 from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
