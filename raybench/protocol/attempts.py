@@ -5,22 +5,18 @@ Runs in the coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from raybench.corpus.prompts import Prompt, digests
-from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines.contract import RequestShape
 from raybench.load.pacer import Schedule, make_schedule
-from raybench.protocol.invocation import Earlier
-from raybench.records.journal import Journal
+from raybench.protocol.context import RunContext
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Scenario, Workload
-from raybench.scenario.trace import Trace
+from raybench.scenario.schema import Workload
 
 Windows = npt.NDArray[np.int64]
 
@@ -44,25 +40,16 @@ class Attempt:
 
 
 class AttemptMaker:
-    """traces, prompt_sets: by workload, of those that have one. corpus: None if every workload is a prompt set."""
+    """Makes the attempts of all points. serial: of the last attempt of earlier invocations."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        run_id: str,
-        corpus: TokenCorpus | None,
-        traces: Mapping[str, Trace],
-        prompt_sets: Mapping[str, tuple[Prompt, ...]],
-        journal: Journal,
-        earlier: Earlier,
-    ) -> None:
-        self._scenario = scenario
-        self._run_id = run_id
-        self._corpus = corpus
-        self._traces = traces
-        self._prompt_sets = prompt_sets
-        self._journal = journal
-        self._serial = earlier.serial
+    def __init__(self, context: RunContext, serial: int) -> None:
+        self._scenario = context.scenario
+        self._run_id = context.run_id
+        self._corpus = context.corpus
+        self._traces = context.traces
+        self._prompt_sets = context.prompt_sets
+        self._journal = context.journal
+        self._serial = serial
 
     def tries(self, point: Point) -> int:
         """Most attempts of a point. Where nothing can make sent text cold again, a second one proves nothing."""

@@ -17,6 +17,7 @@ from raybench.analysis.points import struck_if_damaged
 from raybench.analysis.server_log import LogSpan, PrefillLog, groups_by_flush, log_rows, prefill_log
 from raybench.engines.contract import Engine, QueueState
 from raybench.protocol.attempts import Attempt
+from raybench.protocol.context import RunContext
 from raybench.protocol.fleet import GpuState
 from raybench.protocol.gate import GateResult
 from raybench.protocol.procedure import Observed
@@ -135,17 +136,15 @@ def strike_damaged(run: RunDirectory, journal: Journal) -> None:
 
 
 def evidence_of(
-    run: RunDirectory,
+    context: RunContext,
     attempt: Attempt,
     observed: Observed,
     engine: Engine,
-    rooflines: Mapping[str, Roofline],
     gpu: GpuState,
-    *,
-    gpu_required: bool,
     gate: GateResult | None,
 ) -> Evidence:
     """The records as they are on disk, and what the steps saw. Blocks."""
+    run = context.run
     history = history_of(run)
     point_id, load = attempt.point.point_id, observed.load
     requests, torn, client = load_requests(run, point_id, attempt.number, history)
@@ -168,11 +167,11 @@ def evidence_of(
         leased=observed.leased,
         health=_health(run, attempt, history, load.start_unix_ns, load.end_unix_ns),
         client=client,
-        rooflines=rooflines,
+        rooflines=context.rooflines,
         clocks=history.attempt_clocks(point_id, attempt.number),
         link_changes=observed.link_changes,
         gpu=gpu,
-        gpu_required=gpu_required,
+        gpu_required=context.scenario.monitors.gpu.required,
         gate=gate,
     )
 

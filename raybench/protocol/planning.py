@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from raybench.engines import ENGINES
+from raybench.engines.contract import Facts
+from raybench.errors import TargetError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
 from raybench.protocol.invocation import Earlier
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
@@ -64,3 +69,35 @@ class RunPlan:
         self._plan = make_plan(self._scenario, self._limits, self._probed)
         points = [asdict(point) for point in self._plan.points]
         write_json(self._run.manifest, {**self._run.read_manifest(), "points": points})
+
+
+def limits_of(facts: Facts) -> Limits:
+    """What the engine says it can hold. A number below 1 is its way to say "none" or "automatic"."""
+    told = {
+        "max_running_requests": facts.max_running_requests,
+        "kv_pool_tokens": facts.kv_pool_tokens,
+        "context_tokens": facts.context_tokens,
+        "max_input_tokens": facts.max_input_tokens,
+        "page_tokens": facts.page_tokens,
+    }
+    return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})
+
+
+async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
+    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
+
+    Raises TargetError when an engine does not answer.
+    """
+    limits = {}
+    for name, arm in scenario.arms.items():
+        if arm.url is None:
+            continue
+        http = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
+        try:
+            reply = await ENGINES[arm.engine].alive(http)
+            if not reply.ok:
+                raise TargetError("alive", f"{name} at {arm.url}: {reply.summary}")
+            limits[name] = limits_of(await ENGINES[arm.engine].facts(http))
+        finally:
+            await http.close()
+    return limits

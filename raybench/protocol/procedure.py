@@ -7,7 +7,7 @@ up, ghosts are ended. What was seen and what was recorded is judged in `checks.p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -19,14 +19,12 @@ from raybench.errors import TargetError
 from raybench.load.leases import split_slots
 from raybench.load.order import Order, rid_of
 from raybench.protocol.attempts import Attempt, Windows
-from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import TARGET_HOST, FleetResult, LoadFleet, LogReading, TargetHost
+from raybench.protocol.context import RunContext
+from raybench.protocol.fleet import TARGET_HOST, FleetResult, LogReading
+from raybench.protocol.progress import Progress
 from raybench.protocol.sending import Sent, send
 from raybench.protocol.target import ServerView, Target
 from raybench.records.clock import ClockOffset
-from raybench.records.journal import Journal
-from raybench.scenario.load_block import Load
-from raybench.scenario.schema import Guards
 
 Phase = Literal["prewarm", "load"]
 
@@ -58,30 +56,17 @@ class Observed:
 class Procedure:
     """The steps of an attempt against one target."""
 
-    def __init__(
-        self,
-        *,
-        target: Target,
-        fleet: LoadFleet,
-        host: TargetHost,
-        desk: OrderDesk,
-        journal: Journal,
-        guards: Guards,
-        load: Load,
-        run_token: str,
-        log: LogReading,
-        on_step: Callable[[Attempt, str], None],
-    ) -> None:
+    def __init__(self, context: RunContext, target: Target, log: LogReading, progress: Progress) -> None:
         self._target = target
-        self._fleet = fleet
-        self._host = host
-        self._desk = desk
-        self._journal = journal
-        self._guards = guards
-        self._load = load
-        self._run_token = run_token
+        self._fleet = context.fleet
+        self._host = context.host
+        self._desk = context.desk
+        self._journal = context.journal
+        self._guards = context.scenario.guards
+        self._load = context.scenario.load
+        self._run_token = context.run_id[-8:]
         self._log = log
-        self._on_step = on_step
+        self._progress = progress
 
     async def carry_out(self, attempt: Attempt) -> Observed:
         """All steps of one attempt. Raises TargetError when a step cannot be done within its limit."""
@@ -228,7 +213,7 @@ class Procedure:
         """Journal a step with its duration and what it found; a failed one with the engine's word."""
         detail: dict[str, object] = {}
         where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "step": name}
-        self._on_step(attempt, name)
+        self._progress.step(attempt.point, attempt.number, name)
         clock = self._target.clock
         begin_ns = clock.monotonic_ns()
         try:

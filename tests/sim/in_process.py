@@ -21,6 +21,7 @@ from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, OrderKey
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
+from raybench.protocol.context import RunContext
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.fleet import COORDINATOR, FleetResult, GpuState, LogReading, ServiceReport
@@ -194,24 +195,24 @@ async def play(scenario: Scenario, path: Path, *, held_windows: int | None = Non
     files = PartFiles(run.path)
     desk = OrderDesk(run, files, clock)
     journal = Journal(run.journal, clock)
-    coordinator = Coordinator(
+    context = RunContext(
         scenario=scenario,
         run_id=RUN_ID,
-        run=run,
-        journal=journal,
-        earlier=Earlier(),
         corpus=corpus,
         traces={},
         prompt_sets={},
-        ledger_dir=path / ".ledger",
+        rooflines={ROOMY.host: ROOMY},
         fleet=PlainFleet(corpus, desk, clock, workers),
         host=PlainHost(run, desk, clock, Preload(corpus.ids, held_windows)),
+        make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
+        run=run,
+        journal=journal,
         files=files,
         desk=desk,
-        make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
+        ledger_dir=path / ".ledger",
         clock=clock,
-        rooflines={ROOMY.host: ROOMY},
     )
+    coordinator = Coordinator(context, Earlier())
     try:
         outcome = await coordinator.run()
     finally:
