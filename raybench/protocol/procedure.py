@@ -16,7 +16,6 @@ from raybench.analysis.server_log import LogSpan
 from raybench.engines.contract import QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
-from raybench.load.leases import split_slots
 from raybench.load.order import Order, rid_of
 from raybench.protocol.attempts import Attempt, Windows
 from raybench.protocol.context import RunContext
@@ -174,10 +173,8 @@ class Procedure:
 
         The prewarm of an open loop has no schedule: it is sent at once.
         """
-        workers = self._fleet.workers
         schedule = attempt.schedule if phase == "load" else None
         concurrency = 0 if schedule is not None else min(attempt.point.concurrency or len(windows), len(windows))
-        slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         order = Order(
             point_id=attempt.point.point_id,
             attempt=attempt.number,
@@ -193,7 +190,7 @@ class Procedure:
         offsets = await self._fleet.offsets()
         await self._note_clocks(attempt, phase, "start", offsets)
         lead_s = self._guards.start_lead_s
-        sent = await send(order, slots, schedule, self._fleet, self._desk, offsets, lead_s)
+        sent = await send(order, self._fleet.workers, schedule, self._fleet, self._desk, offsets, lead_s)
         # Measured again: clocks drift, and the merge interpolates between the two.
         await self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
         return sent
