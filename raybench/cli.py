@@ -194,7 +194,7 @@ def _asked_limits(scenario: Scenario) -> dict[str, Limits]:
     """The limits that the engines themselves state. Raises TargetError when one does not answer."""
     import asyncio
 
-    from raybench.protocol.planning import ask_limits
+    from raybench.driver import ask_limits
 
     return asyncio.run(ask_limits(scenario))
 

@@ -27,8 +27,12 @@ from raybench.cluster.run import (
     reopen_run,
     servers_of,
 )
-from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack
+from raybench.engines import ENGINES
+from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack, TargetError
+from raybench.load.http import ControlClient
+from raybench.load.order import Endpoint
 from raybench.protocol.invocation import Outcome
+from raybench.protocol.planning import limits_of
 from raybench.protocol.progress import Snapshot
 from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline
@@ -39,7 +43,7 @@ from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import is_back, say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Scenario
+from raybench.scenario.schema import Limits, Scenario
 
 OnStep = Callable[[str, Step], None]
 OnRoofline = Callable[[Roofline], None]
@@ -165,3 +169,23 @@ def _measure(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> 
     with connected():
         nodes = choose_nodes(request.placement, request.nodes)
         measure_nodes(nodes, request.workers_per_node, request.settings, on_step=on_step, on_done=store)
+
+
+async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
+    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
+
+    Raises TargetError when an engine does not answer.
+    """
+    limits = {}
+    for name, arm in scenario.arms.items():
+        if arm.url is None:
+            continue
+        http = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
+        try:
+            reply = await ENGINES[arm.engine].alive(http)
+            if not reply.ok:
+                raise TargetError("alive", f"{name} at {arm.url}: {reply.summary}")
+            limits[name] = limits_of(await ENGINES[arm.engine].facts(http))
+        finally:
+            await http.close()
+    return limits

@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from raybench.engines import ENGINES
 from raybench.engines.contract import Facts
-from raybench.errors import TargetError
-from raybench.load.http import ControlClient
-from raybench.load.order import Endpoint
 from raybench.protocol.invocation import Earlier
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.scenario.levels import Level
@@ -81,23 +77,3 @@ def limits_of(facts: Facts) -> Limits:
         "page_tokens": facts.page_tokens,
     }
     return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})
-
-
-async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
-    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
-
-    Raises TargetError when an engine does not answer.
-    """
-    limits = {}
-    for name, arm in scenario.arms.items():
-        if arm.url is None:
-            continue
-        http = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
-        try:
-            reply = await ENGINES[arm.engine].alive(http)
-            if not reply.ok:
-                raise TargetError("alive", f"{name} at {arm.url}: {reply.summary}")
-            limits[name] = limits_of(await ENGINES[arm.engine].facts(http))
-        finally:
-            await http.close()
-    return limits
