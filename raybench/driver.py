@@ -33,8 +33,8 @@ from raybench.engines import ENGINES
 from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack, TargetError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
-from raybench.protocol.coordinator import limits_of
 from raybench.protocol.invocation import Outcome
+from raybench.protocol.planning import limits_of
 from raybench.protocol.progress import Snapshot
 from raybench.protocol.roofline import RooflineRequest
 from raybench.records.roofline import Roofline, Step, store_roofline

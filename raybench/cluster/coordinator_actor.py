@@ -24,6 +24,7 @@ from raybench.errors import RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint, OrderKey
 from raybench.protocol.client_checks import asked_by_host, expected_load, points_to_come
+from raybench.protocol.context import RunContext
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
 from raybench.protocol.evidence import strike_damaged
@@ -116,24 +117,24 @@ class CoordinatorActor:
             earlier = Earlier.of(read_journal(run.journal))
             inputs = await asyncio.to_thread(Inputs.read, self._scenario, self._base)
             fleet, host, rooflines = await self._make_fleet(inputs, journal)
-            self._coordinator = Coordinator(
+            context = RunContext(
                 scenario=self._scenario,
                 run_id=self._run_id,
-                run=run,
-                journal=journal,
-                earlier=earlier,
                 corpus=inputs.corpus,
                 traces=inputs.traces,
                 prompt_sets=inputs.prompt_sets,
-                ledger_dir=run.path.parent / ".ledger",
+                rooflines=rooflines,
                 fleet=fleet,
                 host=host,
+                make_control=make_control,
+                run=run,
+                journal=journal,
                 files=self._files,
                 desk=self._desk,
-                make_control=make_control,
+                ledger_dir=run.path.parent / ".ledger",
                 clock=self._clock,
-                rooflines=rooflines,
             )
+            self._coordinator = Coordinator(context, earlier)
             return await self._coordinator.run()
         except RaybenchError as error:
             with suppress(RunDirectoryError):  # a full disk has said so itself

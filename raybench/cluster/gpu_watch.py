@@ -22,7 +22,7 @@ from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
 from raybench.monitors.nvml import NvmlSource
 from raybench.monitors.recording import FLUSH_S, GpuRecording
 from raybench.monitors.sim_gpu import HttpGpuSource
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import GpuState
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 from raybench.records.rundir import RunDirectory
 

@@ -23,7 +23,7 @@ from raybench.engines import ENGINES
 from raybench.errors import TargetError
 from raybench.monitors.boards import read_boards
 from raybench.monitors.server_log import LogTail, LogWatch
-from raybench.protocol.clock_checks import TARGET
+from raybench.protocol.fleet import TARGET
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample
 from raybench.records.files import read_piece
 from raybench.records.stream import part_metadata

@@ -23,9 +23,7 @@ from raybench.deploy.arms import ProcessRecord
 from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError
 from raybench.monitors.gpu import GpuStatus
-from raybench.protocol.clock_checks import COORDINATOR, TARGET
-from raybench.protocol.fleet import LogReading, ServiceReport
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import COORDINATOR, TARGET, GpuState, LogReading, ServiceReport
 from raybench.records.clock import AnchoredClock, ClockOffset
 from raybench.records.files import write_file
 from raybench.records.rundir import RunDirectory

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis.engine_timings import EARLY_MS, e2e_over_engine_ms, empty_answers, truncated_answers
-from raybench.protocol.checks import Evidence, ok_rows
-from raybench.protocol.finding import Finding
+from raybench.protocol.evidence import Evidence, ok_rows
+from raybench.protocol.verdict import Finding
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 

@@ -1,45 +1,55 @@
-"""What an attempt sends: text that the server has never seen, or the prompts of a set. Runs in the coordinator."""
+"""An attempt and what it sends: text that the server has never seen, or the prompts of a set.
+
+Runs in the coordinator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from raybench.corpus.prompts import Prompt, digests
-from raybench.corpus.tokens import TokenCorpus
 from raybench.corpus.windows import WindowLedger
 from raybench.engines.contract import RequestShape
-from raybench.load.pacer import make_schedule
-from raybench.protocol.invocation import Earlier
-from raybench.protocol.procedure import Attempt, Windows
-from raybench.records.journal import Journal
+from raybench.load.pacer import Schedule, make_schedule
+from raybench.protocol.context import RunContext
 from raybench.scenario.plan import Point
-from raybench.scenario.schema import Scenario
-from raybench.scenario.trace import Trace
 from raybench.scenario.workload import Workload
+
+Windows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try of a point, with the text that it may send. serial: unique in the run, for rids.
+
+    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
+    """
+
+    point: Point
+    number: int
+    serial: int
+    shape: RequestShape
+    windows: Windows
+    prewarm_windows: Windows
+    schedule: Schedule | None = None
+    prompts: tuple[Prompt, ...] = ()
+    flush: bool = True
 
 
 class AttemptMaker:
-    """traces, prompt_sets: by workload, of those that have one. corpus: None if every workload is a prompt set."""
+    """Makes the attempts of all points. serial: of the last attempt of earlier invocations."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        run_id: str,
-        corpus: TokenCorpus | None,
-        traces: Mapping[str, Trace],
-        prompt_sets: Mapping[str, tuple[Prompt, ...]],
-        journal: Journal,
-        earlier: Earlier,
-    ) -> None:
-        self._scenario = scenario
-        self._run_id = run_id
-        self._corpus = corpus
-        self._traces = traces
-        self._prompt_sets = prompt_sets
-        self._journal = journal
-        self._earlier = earlier
+    def __init__(self, context: RunContext, serial: int) -> None:
+        self._scenario = context.scenario
+        self._run_id = context.run_id
+        self._corpus = context.corpus
+        self._traces = context.traces
+        self._prompt_sets = context.prompt_sets
+        self._journal = context.journal
+        self._serial = serial
 
     def tries(self, point: Point) -> int:
         """Most attempts of a point. Where nothing can make sent text cold again, a second one proves nothing."""
@@ -57,14 +67,15 @@ class AttemptMaker:
         else:
             windows, warm = self._take(point, number, ledger)
             told = {"windows": {"load": _span(windows), "prewarm": _span(warm)}}
-        self._earlier.serial += 1
-        serial = self._earlier.serial
-        self._journal.append("attempt_started", point_id=point.point_id, attempt=number, serial=serial, **told)
+        self._serial += 1
+        self._journal.append(
+            "attempt_started", point_id=point.point_id, attempt=number, serial=self._serial, **told
+        )
         flush_helps = workload.prompt_set is None or workload.prompt_set.cold_by == "flush"
         return Attempt(
             point=point,
             number=number,
-            serial=serial,
+            serial=self._serial,
             shape=self._shape(point, workload),
             windows=windows,
             prewarm_windows=warm,

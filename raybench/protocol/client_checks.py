@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from raybench.analysis.client_load import NodeLoad
 from raybench.load.leases import split_slots
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.verdict import Finding, Severity
 from raybench.records.roofline import BUSY_SHARE, Roofline
 from raybench.scenario.plan import Plan, Point
 

@@ -12,9 +12,13 @@ from typing import Protocol
 
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, OrderKey, WorkerSummary
-from raybench.protocol.gpu_checks import GpuState
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import Arm, Service
+
+#: Clocks of the run: the coordinator's own, whose offset to itself is 0, and that of the target's host.
+COORDINATOR, TARGET = "coordinator", "target"
+#: Whose links went down or came up, beside the names of workers.
+TARGET_HOST = "target host"
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,17 @@ class ServiceReport:
 
     phase: str
     problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """reason: why there is no GPU data now, or none of some device; None when there is, or none was asked for.
+
+    gaps: what is missing of the time that was asked about, a note each.
+    """
+
+    reason: str | None = None
+    gaps: tuple[str, ...] = ()
 
 
 class TargetHost(Protocol):
@@ -122,4 +137,7 @@ class TargetHost(Protocol):
         """End the monitor and close its part file; nothing when none runs."""
 
     async def clocks(self) -> dict[str, ClockOffset]:
-        """The clocks of the run that are no worker's: the coordinator's own, and that of the GPU monitor."""
+        """The clocks that are no worker's, measured now: COORDINATOR, TARGET, and the GPU monitor's.
+
+        Those that do not answer are left out.
+        """

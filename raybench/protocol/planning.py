@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
+from raybench.engines.contract import Facts
 from raybench.protocol.invocation import Earlier
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import write_json
@@ -65,3 +66,15 @@ class RunPlan:
         self._plan = make_plan(self._scenario, self._limits, self._probed)
         points = [asdict(point) for point in self._plan.points]
         write_json(self._run.manifest, {**self._run.read_manifest(), "points": points})
+
+
+def limits_of(facts: Facts) -> Limits:
+    """What the engine says it can hold. A number below 1 is its way to say "none" or "automatic"."""
+    told = {
+        "max_running_requests": facts.max_running_requests,
+        "kv_pool_tokens": facts.kv_pool_tokens,
+        "context_tokens": facts.context_tokens,
+        "max_input_tokens": facts.max_input_tokens,
+        "page_tokens": facts.page_tokens,
+    }
+    return Limits(**{name: value for name, value in told.items() if value is not None and value >= 1})

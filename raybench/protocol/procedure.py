@@ -1,61 +1,34 @@
-"""The procedure of a point (design section 4): one attempt, step by step, each step journalled.
+"""The procedure of a point: one attempt, step by step, each step journalled.
 
 Runs in the coordinator, one object an arm. Order matters and is asserted by a test: alive, idle,
 prewarm with other text, idle, flush, counters, load, nothing left inside, counters. After requests that were given
-up, ghosts are ended. Checking is in `verdict.py`.
+up, ghosts are ended. What was seen and what was recorded is judged in `checks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from raybench.analysis.server_log import LogSpan
-from raybench.corpus.prompts import Prompt
-from raybench.engines.contract import QueueState, RequestShape
+from raybench.engines.contract import QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
-from raybench.load.leases import split_slots
 from raybench.load.order import Order, rid_of
-from raybench.load.pacer import Schedule
-from raybench.protocol.checks import ServerView
-from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LoadFleet, LogReading, TargetHost
+from raybench.protocol.attempts import Attempt, Windows
+from raybench.protocol.context import RunContext
+from raybench.protocol.fleet import TARGET_HOST, FleetResult, LogReading
+from raybench.protocol.progress import Progress
 from raybench.protocol.sending import Sent, send
-from raybench.protocol.target import Target
+from raybench.protocol.target import ServerView, Target
 from raybench.records.clock import ClockOffset
-from raybench.records.journal import Journal
-from raybench.scenario.plan import Point
-from raybench.scenario.schema import Guards, Load
 
-Windows = npt.NDArray[np.int64]
 Phase = Literal["prewarm", "load"]
 
 #: Refused flushes that the journal quotes.
 REFUSALS_KEPT = 20
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One try of a point, with the text that it may send. serial: unique in the run, for rids.
-
-    schedule: of an open loop. prompts: of a prompt set, sent in turn; flush: whether the cache is emptied before.
-    """
-
-    point: Point
-    number: int
-    serial: int
-    shape: RequestShape
-    windows: Windows
-    prewarm_windows: Windows
-    schedule: Schedule | None = None
-    prompts: tuple[Prompt, ...] = ()
-    flush: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,30 +55,17 @@ class Observed:
 class Procedure:
     """The steps of an attempt against one target."""
 
-    def __init__(
-        self,
-        *,
-        target: Target,
-        fleet: LoadFleet,
-        host: TargetHost,
-        desk: OrderDesk,
-        journal: Journal,
-        guards: Guards,
-        load: Load,
-        run_token: str,
-        log: LogReading,
-        on_step: Callable[[Attempt, str], None],
-    ) -> None:
+    def __init__(self, context: RunContext, target: Target, log: LogReading, progress: Progress) -> None:
         self._target = target
-        self._fleet = fleet
-        self._host = host
-        self._desk = desk
-        self._journal = journal
-        self._guards = guards
-        self._load = load
-        self._run_token = run_token
+        self._fleet = context.fleet
+        self._host = context.host
+        self._desk = context.desk
+        self._journal = context.journal
+        self._guards = context.scenario.guards
+        self._load = context.scenario.load
+        self._run_token = context.run_id[-8:]
         self._log = log
-        self._on_step = on_step
+        self._progress = progress
 
     async def carry_out(self, attempt: Attempt) -> Observed:
         """All steps of one attempt. Raises TargetError when a step cannot be done within its limit."""
@@ -175,7 +135,7 @@ class Procedure:
 
     async def _link_changes(self, result: FleetResult) -> dict[str, int]:
         told = {summary.worker: summary.link_changes for summary in result.summaries}
-        told["target host"] = await self._host.link_changes()
+        told[TARGET_HOST] = await self._host.link_changes()
         return {name: changes for name, changes in told.items() if changes is not None}
 
     async def _log_mark(self) -> int | None:
@@ -213,10 +173,8 @@ class Procedure:
 
         The prewarm of an open loop has no schedule: it is sent at once.
         """
-        workers = self._fleet.workers
         schedule = attempt.schedule if phase == "load" else None
         concurrency = 0 if schedule is not None else min(attempt.point.concurrency or len(windows), len(windows))
-        slots = dict(zip(workers, split_slots(concurrency, len(workers)), strict=True))
         order = Order(
             point_id=attempt.point.point_id,
             attempt=attempt.number,
@@ -232,7 +190,7 @@ class Procedure:
         offsets = await self._fleet.offsets()
         await self._note_clocks(attempt, phase, "start", offsets)
         lead_s = self._guards.start_lead_s
-        sent = await send(order, slots, schedule, self._fleet, self._desk, offsets, lead_s)
+        sent = await send(order, self._fleet.workers, schedule, self._fleet, self._desk, offsets, lead_s)
         # Measured again: clocks drift, and the merge interpolates between the two.
         await self._note_clocks(attempt, phase, "end", await self._fleet.offsets())
         return sent
@@ -252,7 +210,7 @@ class Procedure:
         """Journal a step with its duration and what it found; a failed one with the engine's word."""
         detail: dict[str, object] = {}
         where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "step": name}
-        self._on_step(attempt, name)
+        self._progress.step(attempt.point, attempt.number, name)
         clock = self._target.clock
         begin_ns = clock.monotonic_ns()
         try:

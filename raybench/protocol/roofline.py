@@ -1,8 +1,8 @@
 """How much one client host carries: growing loads from null servers on the same host, until its stamps go wrong.
 
 Runs in an actor on the client host (`cluster/roofline.py`), with the workers that a run would use. Two
-ladders: tokens/s, at TOKENS_GAP_MS from token to token, and streams, at STREAMS_GAP_MS. What is found is a
-lower bound of what the host can carry, since the null servers take their share of its CPU.
+ladders: tokens/s, with tokens in quick succession, and streams, with a token a second. What is found is a lower
+bound of what the host can carry, since the null servers take their share of its CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from raybench.records.roofline import Step
 from raybench.records.rundir import RunDirectory
 from raybench.scenario.schema import Load, Placement
 
-TOKENS_GAP_MS, STREAMS_GAP_MS = 20, 1000
+#: By ladder: from token to token of a stream, and the streams of its first step.
+GAP_MS = {"tokens_per_s": 20, "streams": 1000}
 FIRST_STREAMS = {"tokens_per_s": 64, "streams": 256}
 INPUT_TOKENS = 128
 #: The first token comes this long after the last start, so that the start is no part of what is measured.
@@ -165,19 +166,18 @@ class Probe:
     async def step(self, kind: str, streams: int) -> Step:
         """Carry one load and say how it went. Raises TargetError when a null server does not answer."""
         self._serial += 1
-        gap_ms = TOKENS_GAP_MS if kind == "tokens_per_s" else STREAMS_GAP_MS
-        order = self._order(kind, streams, gap_ms)
-        slots = dict(zip(self._fleet.workers, split_slots(streams, self._workers_for(streams)), strict=False))
-        ramp_ms = max(slots.values()) // order.load.starts_per_ms
-        pace = {"ttft_ms": SETTLE_MS + 2 * ramp_ms, "gap_ms": gap_ms}
+        order = self._order(kind, streams)
+        workers = self._fleet.workers[: self._workers_for(streams)]
+        ramp_ms = max(split_slots(streams, len(workers))) // order.load.starts_per_ms
+        pace = {"ttft_ms": SETTLE_MS + 2 * ramp_ms, "gap_ms": GAP_MS[kind]}
         await self._ask("/null/pace", pace)
         offsets = await self._fleet.offsets()
-        sent = await send(order, slots, None, self._fleet, self._desk, offsets, START_LEAD_S)
+        sent = await send(order, workers, None, self._fleet, self._desk, offsets, START_LEAD_S)
         told = await self._ask("/null/truth", None)
-        return await asyncio.to_thread(self._judge, kind, order, len(slots), sent.result, told, gap_ms)
+        return await asyncio.to_thread(self._judge, kind, order, len(workers), sent.result, told)
 
-    def _order(self, kind: str, streams: int, gap_ms: int) -> Order:
-        tokens = max(3, round(self._settings.effort.steady_s * 1000 / gap_ms) + 1)
+    def _order(self, kind: str, streams: int) -> Order:
+        tokens = max(3, round(self._settings.effort.steady_s * 1000 / GAP_MS[kind]) + 1)
         urls = [url for url, _ in self._servers]
         return Order(
             point_id=f"roofline/{kind}/c{streams}",
@@ -186,7 +186,7 @@ class Probe:
             endpoint=Endpoint(urls[0], "sglang", load_urls=tuple(urls[1:])),
             shape=RequestShape("completions", INPUT_TOKENS, tokens),
             load=Load.model_validate({"client": self._settings.client}),
-            slots=0,
+            slots=streams,
             windows=np.zeros(streams, np.int64),
             rid_prefix=f"rb-null-{self._serial:05d}-l",
         )
@@ -202,9 +202,9 @@ class Probe:
         return [dict(json.loads(reply.body)) for reply in replies]
 
     def _judge(
-        self, kind: str, order: Order, workers: int, result: FleetResult, told: list[dict[str, Any]], gap_ms: int
+        self, kind: str, order: Order, workers: int, result: FleetResult, told: list[dict[str, Any]]
     ) -> Step:
-        streams = len(order.windows)
+        streams = order.slots
         parts = AttemptParts(self._run, order.point_id, order.attempt, EMPTY)
         rows = of_load(parts.requests().table)
         writes = {rid: stamps for one in told for rid, stamps in one["writes"].items()}
@@ -222,7 +222,7 @@ class Probe:
         step = Step(
             kind=kind,
             streams=streams,
-            gap_ms=gap_ms,
+            gap_ms=GAP_MS[kind],
             workers=workers,
             tokens_per_s=errors.tokens_per_s,
             ttft_error_ms_p50=errors.ttft_ms_p50,

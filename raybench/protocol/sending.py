@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from raybench.load.leases import split_slots
 from raybench.load.order import Order
 from raybench.load.pacer import Schedule, deal
 from raybench.protocol.desk import OrderDesk
@@ -28,15 +29,16 @@ class Sent:
 
 async def send(
     order: Order,
-    slots: Mapping[str, int],
+    workers: Sequence[str],
     schedule: Schedule | None,
     fleet: LoadFleet,
     desk: OrderDesk,
     offsets: Mapping[str, ClockOffset],
     start_lead_s: float,
 ) -> Sent:
-    """Let the workers carry the order out. slots: each worker's share of the concurrency; none with a schedule."""
+    """Let these workers carry the order out. order: its slots are those of all of them; 0 with a schedule."""
     requests = len(order.windows)
+    slots = dict(zip(workers, split_slots(order.slots, len(workers)), strict=True))
     desk.open(order.key, requests, slots, fleet.recall)
     try:
         result = await fleet.execute(_dealt(order, slots, schedule), offsets, start_lead_s)

@@ -16,7 +16,6 @@ from raybench.engines.contract import Counters, Engine, Facts, Http, QueueState
 from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
-from raybench.protocol.checks import ServerView
 from raybench.records.clock import Clock
 from raybench.scenario.schema import Arm, Guards
 
@@ -29,6 +28,14 @@ POLL_S = 0.2
 FLUSH_WAIT_S_MIN = 1.0
 #: Requests aborted at a time.
 ABORTS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """The engine before or after the load: who it is, and its counters (None = it has none)."""
+
+    instance: str | None
+    counters: Counters | None
 
 
 @dataclass

@@ -1,17 +1,26 @@
-"""Keeps the engine's own numbers, about once a second, while an arm is measured. Runs in the coordinator."""
+"""What is kept of an arm's server beside the load: its own numbers, about once a second, and its log of requests.
+
+Runs in the coordinator.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from types import TracebackType
 
+from raybench.errors import TargetError
 from raybench.monitors.server import ServerSampler
+from raybench.protocol.fleet import TargetHost
 from raybench.protocol.target import Target
-from raybench.records.clock import Clock, ClockAnchor
+from raybench.records.clock import ClockAnchor
+from raybench.records.journal import Journal
 from raybench.records.parts import PartFiles
 from raybench.records.rundir import RunDirectory
 from raybench.records.schema import SERVER
 from raybench.records.stream import ArrowEncoder, part_metadata
+
+#: One read of a log of requests; a longer one is read in several.
+READ_BYTES = 8 * 1024 * 1024
 
 
 class ServerWatch:
@@ -23,14 +32,13 @@ class ServerWatch:
         instance: str | None,
         run: RunDirectory,
         files: PartFiles,
-        clock: Clock,
         interval_s: float,
     ) -> None:
-        self._sampler = ServerSampler(target.engine, target.controls[0], clock, target.arm_name, instance)
+        self._sampler = ServerSampler(target.engine, target.controls[0], target.clock, target.arm_name, instance)
         self._path = run.relative(run.server_part(target.arm_name, run.next_session()))
         self._files = files
         self._interval_s = interval_s
-        metadata = part_metadata("server", ClockAnchor.now(clock), arm=target.arm_name)
+        metadata = part_metadata("server", ClockAnchor.now(target.clock), arm=target.arm_name)
         self._encoder = ArrowEncoder(SERVER, metadata)
         self._task: asyncio.Task[None] | None = None
 
@@ -58,3 +66,39 @@ class ServerWatch:
             row = await self._sampler.sample()
             self._files.append(self._path, self._encoder.encode([row]))
             await asyncio.sleep(self._interval_s)
+
+
+class RequestLogCopy:
+    """A server's own log of its requests, copied from the target's host as it grows: one copy an invocation.
+
+    The merge joins it with the records (`analysis/engine_log.py`). Why it cannot be copied goes to the journal.
+    """
+
+    def __init__(
+        self, host: TargetHost, run: RunDirectory, files: PartFiles, journal: Journal, arm_name: str, path: str
+    ) -> None:
+        self._host = host
+        self._files = files
+        self._journal = journal
+        self._arm_name = arm_name
+        self._path = path
+        self._copy = run.relative(run.next_request_log(arm_name))
+        self._copied = 0
+
+    async def pull(self) -> None:
+        """Copy what is new. Raises RunDirectoryError when the disk refuses."""
+        while True:
+            try:
+                data = await self._host.read_from(self._arm_name, self._path, self._copied, READ_BYTES)
+            except TargetError as error:
+                self._journal.append("request_log", arm=self._arm_name, problem=str(error))
+                return
+            if not data:
+                return
+            self._files.append(self._copy, data)
+            self._copied += len(data)
+
+    async def close(self) -> None:
+        """Copy the rest."""
+        await self.pull()
+        self._files.close(self._copy)

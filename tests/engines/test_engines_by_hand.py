@@ -12,7 +12,8 @@ from by_hand import CONTEXT, Row, Start, counted_alike, hand, table, until
 from raybench.engines.contract import Counters, Facts, Gauges, RequestShape
 from raybench.engines.histogram import Histogram
 from raybench.protocol.answer_checks import check_lengths
-from raybench.protocol.checks import Evidence, ServerView
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.target import ServerView
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards
 

@@ -21,11 +21,10 @@ from raybench.load.leases import Recall, Returned
 from raybench.load.order import Order, OrderKey
 from raybench.load.worker import LoadWorker
 from raybench.monitors.server_log import LogTail, LogWatch
-from raybench.protocol.clock_checks import COORDINATOR
+from raybench.protocol.context import RunContext
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import COORDINATOR, FleetResult, GpuState, LogReading, ServiceReport
 from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import AnchoredClock, ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -197,24 +196,24 @@ async def play(scenario: Scenario, path: Path, *, held_windows: int | None = Non
     files = PartFiles(run.path)
     desk = OrderDesk(run, files, clock)
     journal = Journal(run.journal, clock)
-    coordinator = Coordinator(
+    context = RunContext(
         scenario=scenario,
         run_id=RUN_ID,
-        run=run,
-        journal=journal,
-        earlier=Earlier(),
         corpus=corpus,
         traces={},
         prompt_sets={},
-        ledger_dir=path / ".ledger",
+        rooflines={ROOMY.host: ROOMY},
         fleet=PlainFleet(corpus, desk, clock, workers),
         host=PlainHost(run, desk, clock, Preload(corpus.ids, held_windows)),
+        make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
+        run=run,
+        journal=journal,
         files=files,
         desk=desk,
-        make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
+        ledger_dir=path / ".ledger",
         clock=clock,
-        rooflines={ROOMY.host: ROOMY},
     )
+    coordinator = Coordinator(context, Earlier())
     try:
         outcome = await coordinator.run()
     finally:

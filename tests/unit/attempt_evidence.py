@@ -11,9 +11,10 @@ import pyarrow as pa
 from request_rows import failed, ns, request
 
 from raybench.engines.contract import Counters
-from raybench.protocol.checks import Evidence, ServerView
-from raybench.protocol.finding import Finding
-from raybench.protocol.verdict import Verdict, judge
+from raybench.protocol.checks import judge
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.target import ServerView
+from raybench.protocol.verdict import Finding, Verdict
 from raybench.records.schema import REQUESTS
 from raybench.scenario.plan import Point
 from raybench.scenario.schema import Guards

@@ -35,10 +35,10 @@ from raybench.engines.histogram import Histogram
 from raybench.errors import TargetError
 from raybench.load.leases import Recall, Returned, TicketQueue
 from raybench.load.order import Endpoint, Order, OrderKey, WorkerSummary
+from raybench.protocol.context import RunContext
 from raybench.protocol.coordinator import Coordinator
 from raybench.protocol.desk import OrderDesk
-from raybench.protocol.fleet import FleetResult, LogReading, ServiceReport
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.fleet import FleetResult, GpuState, LogReading, ServiceReport
 from raybench.protocol.invocation import Earlier, Outcome
 from raybench.records.clock import ClockAnchor, ClockOffset
 from raybench.records.journal import Journal, read_journal
@@ -468,25 +468,25 @@ class Stage:
             hang_in=self.hang_in,
             late_ns=self.late_ns,
         )
-        coordinator = Coordinator(
+        context = RunContext(
             scenario=self.scenario,
             run_id="test-20260101-000000-deadbeef",
-            run=self.run,
-            journal=journal,
-            earlier=Earlier.of(earlier),
             corpus=self.corpus,
             traces=read_traces(self.scenario, self.path),
             prompt_sets=read_prompt_sets(self.scenario, self.path),
-            ledger_dir=self.path / ".ledger",
+            rooflines=self.rooflines,
             fleet=self.fleet,
             host=self.host,
+            make_control=self.make_control,
+            run=self.run,
+            journal=journal,
             files=files,
             desk=desk,
-            make_control=self.make_control,
+            ledger_dir=self.path / ".ledger",
             clock=self.clock,
-            rooflines=self.rooflines,
             sleep=self.clock.sleep,
         )
+        coordinator = Coordinator(context, Earlier.of(earlier))
         self.progress = coordinator.progress
         try:
             return await coordinator.run()

@@ -23,8 +23,9 @@ from attempt_evidence import (
 from request_rows import ns
 
 from raybench.engines.contract import Counters
-from raybench.protocol.checks import Evidence, ServerView
-from raybench.protocol.gpu_checks import GpuState
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.fleet import GpuState
+from raybench.protocol.target import ServerView
 from raybench.scenario.schema import Guards
 
 

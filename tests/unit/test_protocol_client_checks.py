@@ -17,7 +17,7 @@ from raybench.protocol.client_checks import (
     expected_load,
     expected_loads,
 )
-from raybench.protocol.finding import Finding
+from raybench.protocol.verdict import Finding
 from raybench.records.roofline import Roofline
 from raybench.records.schema import WORKER
 from raybench.scenario.levels import Level

@@ -17,10 +17,10 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import Facts, Reply
 from raybench.errors import EXIT_SERVICE, EXIT_TARGET, ClusterError, TargetError
 from raybench.protocol.client_checks import check_rooflines
-from raybench.protocol.coordinator import limits_of
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.protocol.fleet import ServiceReport
 from raybench.protocol.invocation import Earlier, Outcome
+from raybench.protocol.planning import limits_of
 from raybench.records.roofline import Roofline
 from raybench.scenario.launch import Launch
 from raybench.scenario.schema import Limits, Scenario, Service

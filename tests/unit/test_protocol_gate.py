@@ -12,8 +12,7 @@ import pytest
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, Reply, ToolCall
 from raybench.load.order import Endpoint
-from raybench.protocol.gate import GateResult, run_gate
-from raybench.protocol.gate_checks import CHARACTERS_PER_TOKEN, judge_answers, needle, question
+from raybench.protocol.gate import CHARACTERS_PER_TOKEN, GateResult, judge_answers, needle, question, run_gate
 from raybench.protocol.target import Target
 from raybench.records.clock import SystemClock
 from raybench.scenario.gate import Gate, GateCheck

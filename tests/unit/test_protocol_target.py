@@ -15,8 +15,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import Counters, QueueState, Reply
 from raybench.errors import TargetError
 from raybench.load.order import Endpoint
-from raybench.protocol.checks import ServerView
-from raybench.protocol.target import Target
+from raybench.protocol.target import ServerView, Target
 from raybench.scenario.schema import Arm, Guards
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raybench.protocol.gate_checks import needle, question
+from raybench.protocol.gate import needle, question
 from raybench.scenario.gate import GateCheck
 from raybench.sim.questions import Said, say, understood
 

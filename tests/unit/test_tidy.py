@@ -65,11 +65,10 @@ OWNERS: dict[str, frozenset[str]] = {
 #: In the room protocol only these may know Arrow.
 PROTOCOL_WITH_ARROW = {
     "answer_checks",
-    "checks",
     "client_checks",
     "evidence",
-    "hits",
-    "schedule_checks",
+    "hit_checks",
+    "load_checks",
 }
 
 FUNCTION_LINES_MAX = 70

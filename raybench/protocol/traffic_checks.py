@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raybench.protocol.checks import (
+from raybench.protocol.evidence import (
     Evidence,
     counter_delta,
     ok_rows,
@@ -12,8 +12,8 @@ from raybench.protocol.checks import (
     total,
     total_of_tries,
 )
-from raybench.protocol.finding import Finding, Severity
-from raybench.protocol.hits import LOG_TOLERANCE
+from raybench.protocol.hit_checks import LOG_TOLERANCE
+from raybench.protocol.verdict import Finding, Severity
 from raybench.scenario.schema import Guards
 
 #: Counters that move by what we send.

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from attempt_evidence import INPUT, N, after, broken, evidence, findings, only, rows, verdict
-from test_protocol_hits import NO_VIEW, QUIET, TOTAL
+from test_protocol_hit_checks import NO_VIEW, QUIET, TOTAL
 
 from raybench.engines.contract import QueueState
-from raybench.protocol.checks import Evidence, ServerView
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.target import ServerView
 
 
 def without_counters(**changes: object) -> Evidence:

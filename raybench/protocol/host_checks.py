@@ -1,7 +1,7 @@
-"""What the hosts' clocks did over an attempt: known, near, steady (case O-R5). Pure; runs in the coordinator.
+"""What the hosts did over an attempt: their clocks, their links, the GPU data of the target's. Pure.
 
-Stamps hang on monotonic clocks, so that no duration follows a wall clock that is set. What is left to go wrong:
-the offset between two hosts is not known well enough to merge by, it moved, or a host stood still.
+Stamps hang on monotonic clocks, so that no duration follows a wall clock that is set. What is left to go wrong
+(case O-R5): the offset between two hosts is not known well enough to merge by, it moved, or a host stood still.
 """
 
 from __future__ import annotations
@@ -10,16 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from raybench.analysis.alignment import ClockReading, jump_ns, uncertainty_ns
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.evidence import Clocks
+from raybench.protocol.fleet import COORDINATOR, TARGET_HOST, GpuState
+from raybench.protocol.verdict import Finding, Severity
 from raybench.scenario.schema import Guards
-
-#: By clock (a worker's name, COORDINATOR, or a monitor's), what was measured over an attempt, in order of time.
-Clocks = Mapping[str, Sequence[ClockReading]]
-
-#: Under this name the coordinator's own wall clock is journalled; its offset to itself is 0.
-COORDINATOR = "coordinator"
-#: Under this one that of the process on the target's host.
-TARGET = "target"
 
 NS_PER_MS = 1e6
 #: Names of clocks that one finding spells out.
@@ -66,6 +60,30 @@ def check_clocks(clocks: Clocks, guards: Guards) -> Iterator[Finding]:
         "warning",
         f"host clocks are known to {{:.1f}} ms only, limit {guards.clock_uncertainty_ms_max:g} ms",
     )
+
+
+def check_links(changes_by_host: Mapping[str, int]) -> Iterator[Finding]:
+    """The network stayed up: a pause of the link would be taken for one of the engine."""
+    for name, changes in changes_by_host.items():
+        if changes:
+            who = name if name == TARGET_HOST else f"worker {name}"
+            yield Finding(
+                "link_interrupted",
+                "void",
+                f"the network link of {who} went down or came up {changes} times under the load",
+                {"host": name, "changes": changes},
+            )
+
+
+def check_gpu(state: GpuState, *, required: bool) -> Iterator[Finding]:
+    """What is missing is said; it voids the point where the scenario requires GPU data."""
+    severity: Severity = "void" if required else "warning"
+    if state.reason is not None:
+        yield Finding("gpu_data_missing", severity, f"GPU data: not available ({state.reason})")
+    if state.gaps:
+        gaps = list(dict.fromkeys(state.gaps))
+        message = f"GPU data: incomplete over the load ({'; '.join(gaps)})"
+        yield Finding("gpu_data_gap", severity, message, {"gaps": gaps})
 
 
 def _jump_ms(readings: Sequence[ClockReading]) -> float:

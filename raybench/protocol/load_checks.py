@@ -1,7 +1,7 @@
-"""Whether an open loop was one: sent when it was due, and answered as fast as it was sent. Pure.
+"""Was the load the one that was asked: every request once, as many at a time, when it was due? Pure.
 
-Both are about rows of records.schema.REQUESTS with `sent_unix_ns` and `end_unix_ns`; rows of a closed loop have
-no schedule and yield nothing. Runs in the coordinator, called by `protocol/checks.py`.
+Of a closed loop by what was in flight. Of an open loop: sent on schedule, and answered as fast as it was sent;
+rows of a closed loop have no schedule and yield nothing there. All by the records of the clients.
 """
 
 from __future__ import annotations
@@ -12,15 +12,67 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raybench.analysis.in_flight import Window, in_flight
 from raybench.analysis.metrics import LATE_SEND_MS, connect_wait_ms, late_sends, send_delay_ms
 from raybench.analysis.stats import nearest_rank
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.verdict import Finding, Severity
+from raybench.scenario.schema import Guards
 
 #: Share of late sends from which they are told of.
 LATE_SHARE_WARNING = 0.01
 #: In flight must grow by this share of the sends in the second half of a point, and by this many standard
 #: deviations of what chance does to it, to be told of.
 GROWTH_SHARE, GROWTH_DEVIATIONS = 0.1, 3.0
+
+
+def check_workers(evidence: Evidence) -> Iterator[Finding]:
+    """Every ticket has exactly one record, and every worker lived (case O-R4)."""
+    planned, received = evidence.point.requests, evidence.requests.num_rows
+    data = {"planned": planned, "handed_out": evidence.leased, "received": received}
+    for worker, reason in evidence.lost_workers.items():
+        yield Finding(
+            "worker_lost",
+            "void",
+            f"client lost: worker {worker} ({reason}); {planned} requests planned,"
+            f" {'an unknown number' if evidence.leased is None else evidence.leased} handed out to be sent,"
+            f" {received} with a record",
+            data | {"worker": worker},
+        )
+    if received != planned and not evidence.lost_workers:
+        yield Finding("requests_missing", "void", f"{received} records for {planned} planned requests", data)
+    if len(set(evidence.requests["ticket"].to_pylist())) != received:
+        yield Finding("requests_doubled", "void", "a request has more than one record", data)
+    for part in evidence.torn_parts:
+        if not evidence.lost_workers:
+            yield Finding("part_torn", "void", f"record file {part}", {"part": part})
+
+
+def check_reached_load(evidence: Evidence, guards: Guards) -> Iterator[Finding]:
+    """Concurrency C means that C were in flight, by the records themselves. Of closed loops."""
+    rows, level = evidence.requests, evidence.point.concurrency
+    if level is None:
+        return
+    sent = rows.filter(pc.is_valid(rows["sent_unix_ns"]))
+    if sent.num_rows == 0:
+        if rows.num_rows:
+            yield Finding("concurrency_not_verified", "void", "no record says when its request was sent")
+        return
+    starts, ends = sent["sent_unix_ns"].to_numpy(), sent["end_unix_ns"].to_numpy()
+    course = in_flight(starts, ends)
+    # After the last send the level falls by nature, so only the time until then is judged.
+    share = course.share_at(level, Window(int(starts.min()), int(starts.max())))
+    data = {"peak": course.peak, "share_at_level": share, "level": level}
+    if course.peak != level:
+        code = "concurrency_not_reached" if (course.peak or 0) < level else "concurrency_exceeded"
+        yield Finding(code, "void", f"at most {course.peak} requests were in flight, asked {level}", data)
+    elif share is not None and share < guards.in_flight_share_min:
+        yield Finding(
+            "concurrency_not_held",
+            "void",
+            f"{level} in flight for {share:.0%} of the time, asked {guards.in_flight_share_min:.0%}",
+            data,
+        )
 
 
 def check_schedule(requests: pa.Table, late_share_max: float) -> Iterator[Finding]:

@@ -8,7 +8,8 @@ import pytest
 from attempt_evidence import INPUT, N, after, evidence, findings, hits, only, rows, verdict
 
 from raybench.analysis.server_log import PrefillLog
-from raybench.protocol.checks import Evidence, ServerView
+from raybench.protocol.evidence import Evidence
+from raybench.protocol.target import ServerView
 from raybench.scenario.schema import Guards
 
 TOTAL = N * INPUT

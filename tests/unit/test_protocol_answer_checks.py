@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attempt_evidence import N, evidence, findings, ns, only, rows, verdict
 
-from raybench.protocol.checks import Evidence
+from raybench.protocol.evidence import Evidence
 from raybench.scenario.schema import Guards
 
 

@@ -11,8 +11,8 @@ from request_rows import failed, ns, request
 
 from raybench.analysis.metrics import late_sends, offered_rate_per_s, sent_rate_per_s
 from raybench.load.pacer import due_ns_of_rate
-from raybench.protocol.finding import Finding
-from raybench.protocol.schedule_checks import check_growth, check_schedule
+from raybench.protocol.load_checks import check_growth, check_schedule
+from raybench.protocol.verdict import Finding
 from raybench.records.schema import REQUESTS
 from raybench.scenario.arrivals import Arrivals
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raybench.protocol.checks import (
+from raybench.protocol.evidence import (
     Evidence,
     counter_delta,
     ok_rows,
     preemptions,
     total,
 )
-from raybench.protocol.finding import Finding, Severity
+from raybench.protocol.verdict import Finding, Severity
 from raybench.scenario.schema import Guards
 
 #: Two hit sources may differ by this much before the difference is a finding (page rounding).

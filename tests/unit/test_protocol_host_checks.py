@@ -1,8 +1,12 @@
-"""Clocks of the hosts over an attempt (case O-R5): offsets known, near and steady, or a finding."""
+"""Hosts over an attempt: clocks known, near and steady (case O-R5), GPU data there or said to be missing."""
+
+import pytest
 
 from raybench.analysis.alignment import ClockReading
-from raybench.protocol.clock_checks import COORDINATOR, Clocks, check_clocks
-from raybench.protocol.finding import Finding
+from raybench.protocol.evidence import Clocks
+from raybench.protocol.fleet import COORDINATOR, GpuState
+from raybench.protocol.host_checks import check_clocks, check_gpu
+from raybench.protocol.verdict import Finding
 from raybench.scenario.schema import Guards
 
 S, MS = 1_000_000_000, 1_000_000
@@ -78,3 +82,26 @@ def test_many_workers_of_one_host_are_one_finding() -> None:
     message = found(stepped)["clock_stepped"].message
     assert "set by +600.0 ms" in message
     assert message.endswith("(w001, w002, w003 and 3 more)")
+
+
+@pytest.mark.parametrize(("required", "severity"), [(False, "warning"), (True, "void")])
+def test_o_g1_missing_gpu_data_is_said_and_void_where_it_is_required(required: bool, severity: str) -> None:
+    (found,) = check_gpu(GpuState("no NVML library"), required=required)
+    assert (found.code, found.severity) == ("gpu_data_missing", severity)
+    assert found.message == "GPU data: not available (no NVML library)"
+
+
+@pytest.mark.parametrize(("required", "severity"), [(False, "warning"), (True, "void")])
+def test_o_g1_a_hole_over_the_load_is_said_once_and_void_where_data_is_required(
+    required: bool, severity: str
+) -> None:
+    gaps = ("the monitor was replaced: gone", "no sample for 2.0 s", "the monitor was replaced: gone")
+    (found,) = check_gpu(GpuState(None, gaps), required=required)
+    assert (found.code, found.severity) == ("gpu_data_gap", severity)
+    assert found.message == (
+        "GPU data: incomplete over the load (the monitor was replaced: gone; no sample for 2.0 s)"
+    )
+
+
+def test_complete_gpu_data_is_no_finding() -> None:
+    assert list(check_gpu(GpuState(), required=True)) == []
