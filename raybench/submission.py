@@ -10,7 +10,7 @@ import secrets
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario, stage
 from raybench.cluster.spec import ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
-    EXIT_NOT_ALL_VALID,
     EXIT_OK,
     EXIT_SERVICE,
     ClusterError,
@@ -60,31 +59,35 @@ class Request:
 
 @dataclass
 class Listener:
-    """Collects what the job's events say, and shows it."""
+    """Collects what the job's events say, and shows it. begun: the run has a directory where the job runs."""
 
     display: LiveDisplay
+    begun: bool = False
     outcome: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
-    said: list[str] = field(default_factory=list)
 
     def on_event(self, event: dict[str, Any]) -> None:
         if event["kind"] == "snapshot":
             self.display.show(event["snapshot"])
         elif event["kind"] == "note":
             self.display.note(event["message"])
+        elif event["kind"] == "run":
+            self.begun = True
         elif event["kind"] == "outcome":
             self.outcome = event
         elif event["kind"] == "error":
             self.error = event
 
-    def on_text(self, line: str) -> None:
-        self.said.append(line)
+    def ended(self, status: str, said: list[str]) -> None:
+        """The job has, with this status. said: its own text, for one that could not say how the run ended."""
+        if self.outcome is None and self.error is None:
+            self.error = jobs.unexplained_end(status, said)
 
-    def on_last_line(self, line: str) -> None:
-        """A line of the whole log, read after the end: only how the run ended is news."""
-        event = read_line(line)
-        if event is not None and event["kind"] in ("outcome", "error"):
-            self.on_event(event)
+    def say_end(self, console: Console) -> None:
+        if self.outcome is not None:
+            console.print(closing_line(self.outcome), highlight=False, markup=False, soft_wrap=True)
+        if self.error is not None:
+            console.print(f"raybench: {self.error['message']}", style="red", markup=False, soft_wrap=True)
 
 
 def submit_run(request: Request, console: Console) -> int:
@@ -113,7 +116,7 @@ def submit_run(request: Request, console: Console) -> int:
             console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
             return EXIT_OK
         listener = _follow(client, submission, console)
-        run = _bring_home(client, submission, request.runs_dir)
+        run = _bring_home(client, submission, request.runs_dir, listener, console)
         return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
 
 
@@ -170,41 +173,38 @@ def _next_submission_id(runs_dir: Path, run_id: str) -> str:
 
 def _follow(client: Any, submission: jobs.Submission, console: Console) -> Listener:
     """Show progress until the job ends; Ctrl-C stops the job first."""
+    said: list[str] = []
     with LiveDisplay(console) as display:
         listener = Listener(display)
         try:
-            status = jobs.follow(client, submission.submission_id, listener.on_event, listener.on_text)
+            status = jobs.follow(client, submission.submission_id, listener.on_event, said.append)
         except KeyboardInterrupt:
             display.note("stopping the run; what is committed stays")
             status = jobs.stop(client, submission.submission_id)
-            for line in client.get_job_logs(submission.submission_id).splitlines():
-                listener.on_last_line(line)
-    if listener.outcome is None and listener.error is None:
-        listener.error = _unexplained_end(status, listener.said)
+            for event in filter(None, map(read_line, jobs.log_lines(client, submission.submission_id))):
+                if event["kind"] not in ("snapshot", "note"):  # those are no news any more
+                    listener.on_event(event)
+    listener.ended(status, said)
     return listener
 
 
-def _unexplained_end(status: str, said: list[str]) -> dict[str, Any]:
-    """What to say of a job that ended before its driver could say how the run ended."""
-    if status == "STOPPED":
-        return {"message": "the run was stopped", "exit_code": EXIT_NOT_ALL_VALID}
-    tail = "\n".join(said[-15:])
-    message = f"the job ended as {status} without an outcome" + (f"; its last words:\n{tail}" if tail else "")
-    return {"message": message, "exit_code": EXIT_CLUSTER}
-
-
-def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> RunDirectory | None:
-    """The run directory on this machine; None when the run did not get so far as to make one."""
-    path = Path(submission.remote_run_path).expanduser()
-    here = RunDirectory(path)
+def _bring_home(
+    client: Any, submission: jobs.Submission, runs_dir: Path, listener: Listener, console: Console
+) -> RunDirectory | None:
+    """The run directory on this machine; None when there is none, or when it cannot be fetched, which is said."""
+    here = RunDirectory(Path(submission.remote_run_path).expanduser())
     if here.manifest.is_file() and here.read_manifest().get("run_id") == submission.run_id:
         return here
-    home = runs_dir / submission.run_id
+    if not listener.begun:
+        return None
+    home = RunDirectory(runs_dir / submission.run_id)
     try:
-        jobs.fetch(client, submission, home)
-    except ClusterError:
-        return RunDirectory(home) if (home / "manifest.json").is_file() else None
-    return RunDirectory(home)
+        jobs.fetch(client, submission, home.path)
+    except ClusterError as error:
+        way_out = f"try again with `raybench fetch {submission.run_id}`"
+        console.print(f"raybench: {error}; {way_out}", style="red", markup=False, soft_wrap=True)
+        return None
+    return home
 
 
 def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
@@ -216,21 +216,17 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
                 write_report(run)
         if run.points_parquet.is_file():
             print_points(run, console)
-    if listener.outcome is not None:
-        console.print(closing_line(listener.outcome), highlight=False, markup=False, soft_wrap=True)
-    if listener.error is not None:
-        console.print(f"raybench: {listener.error['message']}", style="red", markup=False, soft_wrap=True)
-    ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
-    if run is not None:
-        if run.report_md.is_file():
-            for path in (run.report_md, run.report_html):
-                console.print(f"report: {path}", highlight=False, soft_wrap=True)
-        if not ended_well:
-            console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
-    if run is not None and not say_service(run, console):
-        return EXIT_SERVICE
-    told = listener.outcome or listener.error or {}
-    return int(told.get("exit_code", EXIT_CLUSTER))
+    listener.say_end(console)
+    told: Any = listener.outcome or listener.error
+    code = int(told["exit_code"])
+    if run is None:
+        return code or EXIT_CLUSTER  # a run that went well, whose records are not here
+    if run.report_md.is_file():
+        for path in (run.report_md, run.report_html):
+            console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    if code != EXIT_OK:
+        console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
+    return code if say_service(run, console) else EXIT_SERVICE
 
 
 def submit_rooflines(
@@ -271,8 +267,8 @@ def submit_rooflines(
             jobs.stop(client, job)
             raise
     print_rooflines(found, console, as_json=as_json)
-    if not found and not errors:
-        errors.append(_unexplained_end(status, said))
+    if not errors and status != "SUCCEEDED":
+        errors.append(jobs.unexplained_end(status, said))
     for error in errors:
         progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
     return int(errors[0]["exit_code"]) if errors else EXIT_OK
@@ -303,8 +299,7 @@ def job_status(run: str, runs_dir: Path) -> str:
     client, submission = _reconnect(run, runs_dir)
     with jobs.explained(submission.submission_id):
         state = client.get_job_status(submission.submission_id)
-        lines = client.get_job_logs(submission.submission_id).splitlines()
-    events = [event for event in map(read_line, lines) if event is not None]
+    events = list(filter(None, map(read_line, jobs.log_lines(client, submission.submission_id))))
     last: Any = next((event for event in reversed(events) if event["kind"] not in ("run", "note")), None)
     text = f"{submission.run_id}: {state.value}"
     if last is None:
@@ -316,14 +311,16 @@ def job_status(run: str, runs_dir: Path) -> str:
 
 
 def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> None:
-    """The job's own text; with `follow`, progress too, until it ends."""
+    """The job's own text; with `follow` progress too, until it ends, and how it ended. Ctrl-C ends the look alone."""
     client, submission = _reconnect(run, runs_dir)
     if follow:
-        _follow(client, submission, console)
+        with LiveDisplay(console) as display:
+            listener = Listener(display)
+            status = jobs.follow(client, submission.submission_id, listener.on_event, display.note)
+        listener.ended(status, [])
+        listener.say_end(console)
         return
-    with jobs.explained(submission.submission_id):
-        lines = client.get_job_logs(submission.submission_id).splitlines()
-    for line in lines:
+    for line in jobs.log_lines(client, submission.submission_id):
         if read_line(line) is None:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
