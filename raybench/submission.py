@@ -1,4 +1,4 @@
-"""`raybench submit` and what goes with it: a scenario becomes a Ray job, and its results come home.
+"""`raybench submit`, and the commands about a submitted run: a scenario becomes a Ray job, its results come home.
 
 Runs on the user's machine. Joins the cluster room (Job API) with the report room (display, table).
 """
@@ -6,7 +6,6 @@ Runs on the user's machine. Joins the cluster room (Job API) with the report roo
 from __future__ import annotations
 
 import re
-import secrets
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
@@ -17,44 +16,25 @@ from typing import Any
 from rich.console import Console
 
 from raybench.analysis.merge import merge
+from raybench.arguments import RunRequest
 from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario, stage_source
+from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario
 from raybench.cluster.spec import ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
     EXIT_OK,
     EXIT_SERVICE,
     ClusterError,
-    ConfigError,
-    ConfigProblem,
     RunDirectoryError,
 )
-from raybench.protocol.roofline import QUICK, RooflineRequest
-from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
-from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import say_service
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Scenario
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked `submit` to do. cluster: None = a local Ray of our own. Paths are absolute."""
-
-    scenario: Scenario
-    source: str
-    base: Path
-    cluster: ClusterSpec | None
-    runs_dir: Path
-    resume: Path | None
-    no_wait: bool
-    force: bool
 
 
 @dataclass
@@ -90,17 +70,8 @@ class Listener:
             console.print(f"raybench: {self.error['message']}", style="red", markup=False, soft_wrap=True)
 
 
-def submit_run(request: Request, console: Console) -> int:
-    """The whole of `raybench submit`; the exit code."""
-    cluster = request.cluster
-    if request.no_wait and cluster is None:
-        raise ConfigError(
-            "options",
-            ConfigProblem(
-                "--no-wait needs a running cluster: the local Ray ends with this command",
-                way_out="give --address or --cluster, or leave --no-wait out",
-            ),
-        )
+def submit_run(request: RunRequest, cluster: ClusterSpec | None, console: Console, *, no_wait: bool) -> int:
+    """The whole of `raybench submit`; the exit code. cluster: None = a local Ray of our own."""
     make_writable(request.runs_dir)
     with ExitStack() as stack:
         if cluster is None:
@@ -109,10 +80,20 @@ def submit_run(request: Request, console: Console) -> int:
         else:
             address = cluster.address
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybench-")))
-        client = _connect(cluster, address)
-        submission = _submit(client, request, address, folder)
+        submission, arguments = _staged(request, cluster, address, folder)
+        client = submission.connect()
+        if cluster is not None:  # found again by later commands, whatever becomes of this one
+            submission.save(request.runs_dir)
+        jobs.submit_job(
+            client,
+            arguments,
+            submission_id=submission.submission_id,
+            python=submission.python,
+            working_dir=None if cluster is None else folder,
+            runtime_env={} if cluster is None else cluster.runtime_env.as_ray_takes_it(),
+        )
         console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
-        if request.no_wait:
+        if no_wait:
             console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
             return EXIT_OK
         listener = _follow(client, submission, console)
@@ -120,45 +101,30 @@ def submit_run(request: Request, console: Console) -> int:
         return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
 
 
-def _connect(cluster: ClusterSpec | None, address: str) -> Any:
-    return jobs.connect(address) if cluster is None else jobs.connect(address, cluster.headers, cluster.verify)
-
-
-def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
-    """Stage and start the job; how to find it again is saved before anything else happens."""
+def _staged(
+    request: RunRequest, cluster: ClusterSpec | None, address: str, folder: Path
+) -> tuple[jobs.Submission, list[str]]:
+    """The run as a job whose files are in `folder`: how to find it again, and the arguments of its command."""
     from raybench.cluster.run import new_run_id
 
     run_id = new_run_id(request.scenario) if request.resume is None else request.resume.name
-    submission_id = _next_submission_id(request.runs_dir, run_id)
-    environment: dict[str, Any] = {}
-    if (cluster := request.cluster) is None:  # everything is read where it lies
+    job = _next_submission_id(request.runs_dir, run_id)
+    if cluster is None:  # everything is read where it lies
         stage_scenario(request.scenario, folder)
         path = str(request.resume or request.runs_dir / run_id)
+        submission = jobs.Submission(run_id, address, job, path, sys.executable)
         arguments = ["run", str(folder / SCENARIO_FILE), "--base", str(request.base)]
-        submission = jobs.Submission(run_id, address, submission_id, path, sys.executable)
     else:
         ship, bytes_max = cluster.package.ship, cluster.package.max_bytes
         stage(request.scenario, request.base, folder, ship_source=ship, bytes_max=bytes_max)
         path = f"{cluster.runs_dir}/{run_id}"
+        way_there = (cluster.token_env, dict(cluster.headers), cluster.verify)
+        submission = jobs.Submission(run_id, address, job, path, "python", *way_there)
         arguments = ["run", SCENARIO_FILE]
-        environment = cluster.runtime_env.as_ray_takes_it()
-        headers, token_env = dict(cluster.headers), cluster.token_env
-        submission = jobs.Submission(
-            run_id, address, submission_id, path, "python", token_env, headers, cluster.verify
-        )
-        submission.save(request.runs_dir)
     fresh = ["--runs-dir", str(Path(path).parent), "--run-id", run_id]
-    arguments += ["--resume", path] if request.resume else fresh
+    arguments += fresh if request.resume is None else ["--resume", path]
     arguments += ["--source", request.source, *(["--force"] if request.force else [])]
-    jobs.submit_job(
-        client,
-        arguments,
-        submission_id=submission_id,
-        python=submission.python,
-        working_dir=None if cluster is None else folder,
-        runtime_env=environment,
-    )
-    return submission
+    return submission, arguments
 
 
 def _next_submission_id(runs_dir: Path, run_id: str) -> str:
@@ -229,67 +195,10 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
     return code if say_service(run, console) else EXIT_SERVICE
 
 
-def submit_rooflines(
-    request: RooflineRequest, cluster: ClusterSpec, console: Console, progress: Console, *, as_json: bool
-) -> int:
-    """`raybench roofline` on a running cluster, as a Ray job; results are stored there and here. The exit code."""
-    found: list[Roofline] = []
-    errors: list[dict[str, Any]] = []
-    said: list[str] = []
-
-    def on_event(event: dict[str, Any]) -> None:
-        if event["kind"] == "roofline_step":
-            print_step(event["host"], Step(**event["step"]), progress)
-        elif event["kind"] == "roofline":
-            found.append(Roofline.of_record(event["roofline"], "the job's log"))
-            store_roofline(request.runs_dir, found[-1])
-        elif event["kind"] == "error":
-            errors.append(event)
-
-    make_writable(request.runs_dir)
-    with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = _connect(cluster, cluster.address)
-        if cluster.package.ship:
-            stage_source(Path(folder))
-        job = f"roofline-{secrets.token_hex(4)}"
-        jobs.submit_job(
-            client,
-            _roofline_arguments(request, cluster),
-            submission_id=job,
-            python="python",
-            working_dir=Path(folder),
-            runtime_env=cluster.runtime_env.as_ray_takes_it(),
-        )
-        progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
-        try:
-            status = jobs.follow(client, job, on_event, said.append)
-        except KeyboardInterrupt:
-            jobs.stop(client, job)
-            raise
-    print_rooflines(found, console, as_json=as_json)
-    if not errors and status != "SUCCEEDED":
-        errors.append(jobs.unexplained_end(status, said))
-    for error in errors:
-        progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
-    return int(errors[0]["exit_code"]) if errors else EXIT_OK
-
-
-def _roofline_arguments(request: RooflineRequest, cluster: ClusterSpec) -> list[str]:
-    """The command that the job runs on the head node."""
-    settings = request.settings
-    arguments = ["roofline", "--runs-dir", cluster.runs_dir, "--placement", cluster.placement.model_dump_json()]
-    arguments += ["--client", settings.client, "--error-ms", str(settings.stamp_error_ms_max)]
-    arguments += ["--quick"] if settings.effort == QUICK else []
-    arguments += [] if request.workers_per_node == "auto" else ["--workers", str(request.workers_per_node)]
-    for node in request.nodes:
-        arguments += ["--node", node]
-    return arguments
-
-
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
     submission = jobs.Submission.load(runs_dir, run)
     auth.for_cluster(submission.token_env)
-    return jobs.connect(submission.address, submission.headers, submission.verify), submission
+    return submission.connect(), submission
 
 
 def job_status(run: str, runs_dir: Path) -> str:
@@ -311,7 +220,7 @@ def job_status(run: str, runs_dir: Path) -> str:
 
 
 def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> None:
-    """The job's own text; with `follow` progress too, until it ends, and how it ended. Ctrl-C ends the look alone."""
+    """The job's own text; with `follow` progress too, until its end, and how it ended. Ctrl-C stops nothing."""
     client, submission = _reconnect(run, runs_dir)
     if follow:
         with LiveDisplay(console) as display:

@@ -52,6 +52,10 @@ class Submission:
     headers: dict[str, str] = field(default_factory=dict)
     verify: bool | str = True
 
+    def connect(self) -> JobSubmissionClient:
+        """Raises ClusterError."""
+        return connect(self.address, self.headers, self.verify)
+
     def save(self, runs_dir: Path) -> None:
         write_json(runs_dir / SUBMISSIONS / f"{self.run_id}.json", asdict(self))
 

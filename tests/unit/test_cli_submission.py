@@ -13,11 +13,13 @@ from rich.console import Console
 from test_protocol_client_checks import roofline
 
 from raybench import submission
+from raybench.arguments import RunRequest
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import event_line
 from raybench.cluster.spec import cluster_at
 from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, RunDirectoryError
 from raybench.protocol.roofline import Effort, RooflineRequest, Settings
+from raybench.roofline import submit_rooflines
 from raybench.scenario.load_block import Placement
 
 BEGUN = event_line("run", run_id="r", path="/on/the/head")
@@ -67,10 +69,8 @@ def use(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
 def submitted(api: Api, folder: Path, console: Console, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of `raybench submit` on a cluster."""
     use(api, monkeypatch)
-    request = submission.Request(
-        scenario(), "s.yaml", folder, cluster_at("http://head:8265"), folder / "runs", None, False, False
-    )
-    return submission.submit_run(request, console)
+    request = RunRequest(scenario(), "s.yaml", folder, folder / "runs", resume=None, force=False)
+    return submission.submit_run(request, cluster_at("http://head:8265"), console, no_wait=False)
 
 
 def test_records_that_do_not_come_home_are_told_and_are_no_success(
@@ -133,7 +133,7 @@ def test_a_roofline_job_that_dies_after_its_first_host_is_no_success(
     use(Api(first, "Killed", status="FAILED"), monkeypatch)
     request = RooflineRequest(tmp_path, Placement(), (), "auto", Settings(25.0, "auto", Effort()))
     cluster = cluster_at("http://head:8265")
-    assert submission.submit_rooflines(request, cluster, console, console, as_json=False) == EXIT_CLUSTER
+    assert submit_rooflines(request, cluster, console, console, as_json=False) == EXIT_CLUSTER
     told = capsys.readouterr().out
     assert "client-1" in told
     assert "the job ended as FAILED without an outcome; its last words:\nKilled" in told
