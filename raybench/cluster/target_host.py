@@ -51,17 +51,15 @@ class RayTargetHost:
         scenario: Scenario,
         base: Path,
     ) -> None:
-        self._node = layout.target
-        alone = all(node.node_id == self._node.node_id for node in layout.clients)
-        self._address = "127.0.0.1" if alone else self._node.address
-        elsewhere = (node for node in layout.clients if node.node_id != self._node.node_id)
-        self._clients_elsewhere = [node.address for node in elsewhere]
+        node = self._node = layout.target
+        self._clients_elsewhere = [client.address for client in layout.clients if client.node_id != node.node_id]
+        self._address = node.address if self._clients_elsewhere else "127.0.0.1"
         self._run = run
         self._clock = clock
         self._scenario = scenario
         self._base = base
         self._coordinator = coordinator
-        self._actor = pinned(TargetHostActor, self._node).remote(coordinator, str(base))
+        self._actor = pinned(TargetHostActor, node).remote(coordinator, str(base))
         self._gpus: GpuWatch | None = None
         self._service_elsewhere = False
 
@@ -85,6 +83,7 @@ class RayTargetHost:
         write_json(self._run.arm(arm_name) / "inventory.json", taken)
 
     async def take_service_down(self, service: Service) -> ServiceReport:
+        self._run.service_json.unlink(missing_ok=True)  # what an earlier invocation came to
         call = self._actor.take_service_down.remote(service, str(self._run.path))
         return await self._service_report(await told(call, "taking the service down"))
 
