@@ -56,6 +56,8 @@ def refuse_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     before: the run's manifest, which says nothing of inputs when the run is new. now: `Inputs.told`.
     """
+    if "corpus" in before:
+        _refuse(f"the corpus {before['corpus']['name']}", "corpora", before["corpus"], now["corpus"])
     for workload, was in before.get("traces", {}).items():
         _refuse(f"the trace of {workload}", "traces", was, now["traces"][workload])
     for workload, entries in before.get("prompt_sets", {}).items():
