@@ -60,7 +60,7 @@ def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
         "cpus_usable": _usable_cpus(),
         "memory_total_bytes": psutil.virtual_memory().total,
         "open_files_max": {"soft": _limit(files_soft), "hard": _limit(files_hard)},
-        "local_ports": _local_ports(),
+        "local_ports": local_ports(),
     }
 
 
@@ -89,7 +89,7 @@ def _cpu_model() -> str | None:
     return next(models, None)
 
 
-def _local_ports() -> list[int] | None:
+def local_ports() -> list[int] | None:
     """First and last port that outgoing connections may use: their number bounds the connections."""
     try:
         first, last = _PORT_RANGE.read_text().split()
