@@ -173,7 +173,10 @@ def choose_nodes(placement: Placement, names: Sequence[str]) -> list[Node]:
         chosen = able_nodes(live, placement)
     if not chosen:
         raise ClusterError("no node of the cluster may carry load by the placement of the cluster file")
-    return list({node.hostname: node for node in reversed(chosen)}.values())[::-1]
+    hosts: dict[str, Node] = {}
+    for node in chosen:
+        hosts.setdefault(node.hostname, node)
+    return list(hosts.values())
 
 
 def measure_nodes(

@@ -147,8 +147,8 @@ class RayTargetHost:
         return bytes(data)
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
-        place = (self._node, self._coordinator, self._run, self._clock)
-        self._gpus = GpuWatch(*place, GpuSettings(source, url, interval_s))
+        settings = GpuSettings(source, url, interval_s)
+        self._gpus = GpuWatch(self._node, self._coordinator, self._run, self._clock, settings)
         try:
             status = await self._gpus.start()
         except ClusterError as error:
