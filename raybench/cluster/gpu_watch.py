@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raybench.cluster.calls import measure_offset, pinned, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, within
 from raybench.cluster.layout import Node
 from raybench.errors import ClusterError
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -51,8 +51,8 @@ class GpuSettings:
 class GpuMonitorActor:
     """In a process of its own: a driver that hangs takes nothing with it."""
 
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
+    def __init__(self, desk: RemoteDesk) -> None:
+        self._desk = desk
         self._clock = AnchoredClock()
         self._recording: GpuRecording | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -79,7 +79,7 @@ class GpuMonitorActor:
             return GpuStatus(False, "the monitor is not running")
         status = self._recording.status()
         if status.stalled is None:
-            await self._coordinator.append_part.remote(self._part, self._recording.take())
+            await self._desk.append_part(self._part, self._recording.take())
         return status
 
     async def stop(self) -> None:
@@ -90,15 +90,15 @@ class GpuMonitorActor:
                 await self._pump
         if self._recording is not None:
             last = await asyncio.to_thread(self._recording.end)
-            await self._coordinator.append_part.remote(self._part, last)
-            await self._coordinator.close_part.remote(self._part)
+            await self._desk.append_part(self._part, last)
+            await self._desk.close_part(self._part)
             self._recording = None
 
     async def _pump_for_ever(self, recording: GpuRecording) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
             if data := recording.take():
-                await self._coordinator.append_part.remote(self._part, data)
+                await self._desk.append_part(self._part, data)
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,10 @@ class GpuWatch:
     """`start`, ask as often as one likes, `stop`. All stamps are on the coordinator's clock."""
 
     def __init__(
-        self, node: Node, coordinator: Any, run: RunDirectory, clock: AnchoredClock, settings: GpuSettings
+        self, node: Node, desk: RemoteDesk, run: RunDirectory, clock: AnchoredClock, settings: GpuSettings
     ) -> None:
         self._node = node
-        self._coordinator = coordinator
+        self._desk = desk
         self._run = run
         self._clock = clock
         self._settings = settings
@@ -172,7 +172,7 @@ class GpuWatch:
 
     async def _begin(self, note: str | None) -> GpuStatus:
         """A new monitor with a part of its own. Raises ClusterError, RayError."""
-        actor = pinned(GpuMonitorActor, self._node).remote(self._coordinator)
+        actor = pinned(GpuMonitorActor, self._node).remote(self._desk)
         # Of a monitor that nothing has come of yet no part tells, but it may be alive behind a cut link.
         self._session = max(self._session + 1, self._run.next_session())
         path = self._run.gpu_part(self._node.hostname, self._session)
@@ -229,7 +229,7 @@ class GpuWatch:
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             ray.kill(monitor.actor)
-            await self._coordinator.close_part.remote(monitor.part)
+            await self._desk.close_part(monitor.part)
 
     def _holes(self, status: GpuStatus) -> list[tuple[int, str]]:
         """Those of the monitor at work, as `_gaps` has those of its predecessors."""

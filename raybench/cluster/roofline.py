@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayActorError
 
 import raybench
-from raybench.cluster.calls import live_nodes, pinned
+from raybench.cluster.calls import RemoteDesk, live_nodes, pinned
 from raybench.cluster.capacity import Host
 from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet
 from raybench.cluster.layout import Node, able_nodes, seat_workers
@@ -95,8 +95,8 @@ class RooflineActor:
         servers = [await self._launch(folder / f"null-{number}.log", stack) for number in range(count)]
         seats = seat_workers([self._node], self._workers_per_node, STREAMS_MAX)
         prompts = {"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=4096)))}
-        me = ray.get_runtime_context().current_actor
-        fleet = RayFleet(seats, me, prompts, self._clock, START_TIMEOUT_S, desk.last_pulse_ns)
+        myself = RemoteDesk(ray.get_runtime_context().current_actor)
+        fleet = RayFleet(seats, myself, prompts, self._clock, START_TIMEOUT_S, desk.last_pulse_ns)
         hellos: list[dict[str, Any]] = await fleet.start()
         stack.push_async_callback(fleet.cancel)
         probe = Probe(

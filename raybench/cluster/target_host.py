@@ -15,7 +15,7 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from raybench.cluster.calls import measure_offset, pinned, told, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
 from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
@@ -45,7 +45,7 @@ class RayTargetHost:
     def __init__(
         self,
         layout: Layout,
-        coordinator: Any,
+        desk: RemoteDesk,
         run: RunDirectory,
         clock: AnchoredClock,
         scenario: Scenario,
@@ -58,8 +58,8 @@ class RayTargetHost:
         self._clock = clock
         self._scenario = scenario
         self._base = base
-        self._coordinator = coordinator
-        self._actor = pinned(TargetHostActor, node).remote(coordinator, str(base))
+        self._desk = desk
+        self._actor = pinned(TargetHostActor, node).remote(desk, str(base))
         self._gpus: GpuWatch | None = None
         self._service_elsewhere = False
 
@@ -148,7 +148,7 @@ class RayTargetHost:
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         settings = GpuSettings(source, url, interval_s)
-        self._gpus = GpuWatch(self._node, self._coordinator, self._run, self._clock, settings)
+        self._gpus = GpuWatch(self._node, self._desk, self._run, self._clock, settings)
         try:
             status = await self._gpus.start()
         except ClusterError as error:

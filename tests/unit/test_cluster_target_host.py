@@ -9,6 +9,7 @@ import pytest
 from protocol_fakes import scenario
 
 from raybench.cluster import target_host
+from raybench.cluster.calls import RemoteDesk
 from raybench.cluster.layout import Layout, Node
 from raybench.cluster.target_host import RayTargetHost
 from raybench.records.clock import AnchoredClock
@@ -34,7 +35,7 @@ def test_a_resumed_run_tells_of_its_own_keeper_where_that_writes_on_another_host
     down, back = ({"phase": phase, "problems": [], "pid": 2} for phase in ("down", "verified"))
     actor = SimpleNamespace(take_service_down=method(down), bring_service_back=method(back))
     monkeypatch.setattr(target_host, "pinned", lambda *_: SimpleNamespace(remote=lambda *_: actor))
-    host = RayTargetHost(Layout((NODE,), NODE), None, run, AnchoredClock(), scenario(), tmp_path)
+    host = RayTargetHost(Layout((NODE,), NODE), RemoteDesk(None), run, AnchoredClock(), scenario(), tmp_path)
 
     async def both() -> None:
         await host.take_service_down(None)  # type: ignore[arg-type]
