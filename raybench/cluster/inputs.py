@@ -13,7 +13,7 @@ from typing import Any, Self
 from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
 from raybench.corpus.rendered import Rendered, render_ids
 from raybench.corpus.tokens import TokenCorpus, load_corpus
-from raybench.deploy.ledger import digest_input
+from raybench.deploy.digests import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError

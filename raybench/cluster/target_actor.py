@@ -14,9 +14,9 @@ from typing import Any
 
 from raybench.cluster.calls import RemoteDesk, own_process
 from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers
+from raybench.deploy.digests import DigestCache
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
-from raybench.deploy.ledger import DigestCache
 from raybench.deploy.links import LinkWatch
 from raybench.deploy.own_servers import launch_sim
 from raybench.engines import ENGINES
