@@ -20,7 +20,6 @@ from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
 from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
 from raybench.deploy.arms import ProcessRecord
-from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.clock_checks import COORDINATOR, TARGET
@@ -35,6 +34,7 @@ from raybench.scenario.schema import Arm, Scenario, Service
 #: Limit of a small call to an actor that is known to live.
 CALL_TIMEOUT_S = 30.0
 PROCESS_FILE = "process.json"
+GPUS_FILE = "gpus.json"
 #: Of a process's record, what goes into the journal too.
 _JOURNALED = ("process_s", "exit_code", "reason", "evidence", "shortfall_mib", "gpu_release_s", "gpu_held")
 
@@ -153,8 +153,21 @@ class RayTargetHost:
             status = await self._gpus.start()
         except ClusterError as error:
             status = GpuStatus(False, str(error))
-        write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
+        self._keep_gpus(arm_name, status)
         return status.reason
+
+    def _keep_gpus(self, arm_name: str, status: GpuStatus) -> None:
+        """In `arms/<arm>/gpus.json`: the host's devices, or the reason why there are none; other hosts' stay."""
+        path = self._run.arm(arm_name) / GPUS_FILE
+        hosts = read_json(path) if path.exists() else {}
+        assert isinstance(hosts, dict), f"{path} is written here only, as an object"
+        found = {
+            "available": status.available,
+            "reason": status.reason,
+            "devices": [asdict(device) for device in status.devices],
+            "warnings": list(status.warnings),
+        }
+        write_json(path, hosts | {self._node.hostname: found})
 
     async def gpu_state(self, since_unix_ns: int) -> GpuState:
         return GpuState() if self._gpus is None else await self._gpus.state(since_unix_ns)
