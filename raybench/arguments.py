@@ -5,6 +5,7 @@ The rooms are imported inside the functions, so that `--help` stays quick.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -105,29 +106,55 @@ def read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
     read_prompt_sets(scenario, base, here_only=here_only)
 
 
-def scenario_to_run(
-    path: Path | None, resume: Path | None, cluster: ClusterSpec | None
-) -> tuple[str, Path, Scenario]:
-    """(what to call it, folder of its relative paths, scenario); a resumed run brings its own."""
+@dataclass(frozen=True)
+class RunRequest:
+    """A run that is asked for. Paths are absolute.
+
+    source: what the manifest calls the scenario. base: the folder that its relative paths start at. resume: the
+    run directory to go on with; else a new one is made in runs_dir, named run_id where that is given. force: also
+    while another run loads the same target.
+    """
+
+    scenario: Scenario
+    source: str
+    base: Path
+    runs_dir: Path
+    resume: Path | None
+    force: bool
+    run_id: str | None = None
+
+
+def run_request(
+    path: Path | None, cluster: ClusterSpec | None, runs_dir: Path, resume: Path | None, *, force: bool
+) -> RunRequest:
+    """path: of the scenario, read as it would run on the cluster; None = a resumed run brings its own."""
+    if resume is not None:
+        resume = resume.expanduser().resolve()
     if path is not None:
-        return str(path), path.resolve().parent, load(path, cluster)
-    if resume is None:
-        raise ConfigError(
-            "options", ConfigProblem("nothing to run", way_out="name a scenario file, or --resume RUN")
-        )
+        source, base, scenario = str(path), path.resolve().parent, load(path, cluster)
+    elif resume is not None:
+        source, base, scenario = _scenario_of(resume)
+    else:
+        problem = ConfigProblem("nothing to run", way_out="name a scenario file, or --resume RUN")
+        raise ConfigError("options", problem)
+    return RunRequest(scenario, source, base, runs_dir.expanduser().resolve(), resume, force)
+
+
+def _scenario_of(run: Path) -> tuple[str, Path, Scenario]:
+    """(what it is called, folder of its relative paths, the scenario) of a run that was begun."""
     from pydantic import ValidationError
 
     from raybench.records.rundir import RunDirectory
     from raybench.scenario.schema import Scenario
 
-    manifest = RunDirectory(resume).read_manifest()
+    manifest = RunDirectory(run).read_manifest()
     try:
         scenario = Scenario.model_validate(manifest["scenario"])
         return str(manifest["scenario_source"]), Path(manifest["base"]), scenario
     except (KeyError, TypeError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError(
-            f"{resume}: its manifest is not one of this version of raybench ({reason});"
+            f"{run}: its manifest is not one of this version of raybench ({reason});"
             " name the scenario file as well, or start a new run"
         ) from None
 

@@ -30,10 +30,10 @@ from raybench.arguments import (
     read_inputs,
 )
 from raybench.cluster.events import say, tells_events
-from raybench.errors import EXIT_NOT_ALL_VALID, RaybenchError
+from raybench.errors import EXIT_NOT_ALL_VALID, RaybenchError, TargetError
 
 if TYPE_CHECKING:
-    from raybench.scenario.schema import Limits, Scenario
+    from raybench.scenario.schema import Arm, Limits, Scenario
 
 app = typer.Typer(
     help="Saturation tests of LLM serving engines whose every number is valid or void.",
@@ -191,12 +191,30 @@ def root(
 
 
 def _asked_limits(scenario: Scenario) -> dict[str, Limits]:
-    """The limits that the engines themselves state. Raises TargetError when one does not answer."""
+    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
+
+    Raises TargetError when an engine does not answer.
+    """
     import asyncio
 
-    from raybench.driver import ask_limits
+    from raybench.engines import ENGINES
+    from raybench.load.http import ControlClient
+    from raybench.load.order import Endpoint
+    from raybench.protocol.planning import limits_of
 
-    return asyncio.run(ask_limits(scenario))
+    async def limits(name: str, arm: Arm, url: str) -> Limits:
+        http = ControlClient(Endpoint.of_arm(arm, url), admin_api_key_env=arm.admin_api_key_env)
+        try:
+            reply = await ENGINES[arm.engine].alive(http)
+            if not reply.ok:
+                raise TargetError("alive", f"{name} at {url}: {reply.summary}")
+            return limits_of(await ENGINES[arm.engine].facts(http))
+        finally:
+            await http.close()
+
+    return {
+        name: asyncio.run(limits(name, arm, arm.url)) for name, arm in scenario.arms.items() if arm.url is not None
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raybench.deploy.keeper_report import is_back
-from raybench.deploy.keeping import Keeping
+from raybench.deploy.keeping import Keeping, is_back
 from raybench.deploy.probe import Trial, next_of_bisection, next_of_grid, probe
 from raybench.errors import (
     EXIT_NOT_ALL_VALID,

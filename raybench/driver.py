@@ -6,17 +6,16 @@ command line's own modules may.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 
 from rich.console import Console
 
 from raybench.analysis.merge import merge
+from raybench.arguments import RunRequest
 from raybench.cluster.claims import claimed
 from raybench.cluster.events import say, tells_events
-from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import (
     OnNote,
     OnSnapshot,
@@ -27,43 +26,16 @@ from raybench.cluster.run import (
     reopen_run,
     servers_of,
 )
-from raybench.deploy.keeper_report import is_back
+from raybench.deploy.keeping import is_back
 from raybench.deploying import adopt_probes
-from raybench.engines import ENGINES
-from raybench.errors import EXIT_OK, RaybenchError, RunDirectoryError, ServiceNotBack, TargetError
-from raybench.load.http import ControlClient
-from raybench.load.order import Endpoint
+from raybench.errors import RaybenchError, RunDirectoryError, ServiceNotBack
 from raybench.protocol.invocation import Outcome
-from raybench.protocol.planning import limits_of
 from raybench.protocol.progress import Snapshot
-from raybench.protocol.roofline import RooflineRequest
-from raybench.records.roofline import Roofline, Step, store_roofline
-from raybench.records.rundir import RunDirectory, make_writable
+from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
-from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import say_service, service_line, service_of
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Limits, Scenario
-
-OnStep = Callable[[str, Step], None]
-OnRoofline = Callable[[Roofline], None]
-
-
-@dataclass(frozen=True)
-class RunRequest:
-    """What `raybench run` is to do. Paths are absolute.
-
-    resume: the run directory to go on with; else a new one is made in runs_dir, named run_id where that is given.
-    """
-
-    scenario: Scenario
-    source: str
-    base: Path
-    runs_dir: Path
-    run_id: str | None
-    resume: Path | None
-    force: bool
 
 
 def run_here(request: RunRequest, console: Console) -> int:
@@ -139,54 +111,3 @@ def _report(run: RunDirectory) -> None:
     if run.journal.exists():
         merge(run)
         write_report(run)
-
-
-def measure_rooflines(request: RooflineRequest, console: Console, progress: Console, *, as_json: bool) -> int:
-    """`raybench roofline` inside a Ray: measure, store, show; the exit code."""
-    if tells_events():
-        _measure(
-            request,
-            lambda host, step: say("roofline_step", host=host, step=asdict(step)),
-            lambda roofline: say("roofline", roofline=roofline.as_record()),
-        )
-        return EXIT_OK
-    make_writable(request.runs_dir)
-    found: list[Roofline] = []
-    progress.print(f"measuring, {request.settings.effort.told()}", style="dim")
-    try:
-        _measure(request, lambda host, step: print_step(host, step, progress), found.append)
-    finally:
-        print_rooflines(found, console, as_json=as_json)
-    return EXIT_OK
-
-
-def _measure(request: RooflineRequest, on_step: OnStep, on_done: OnRoofline) -> None:
-    """Measure nodes of the current Ray (or of one of our own) and store each result in `runs_dir`."""
-
-    def store(roofline: Roofline) -> None:
-        store_roofline(request.runs_dir, roofline)
-        on_done(roofline)
-
-    with connected():
-        nodes = choose_nodes(request.placement, request.nodes)
-        measure_nodes(nodes, request.workers_per_node, request.settings, on_step=on_step, on_done=store)
-
-
-async def ask_limits(scenario: Scenario) -> dict[str, Limits]:
-    """What the arms' running engines say they can hold; arms that raybench starts itself are left out.
-
-    Raises TargetError when an engine does not answer.
-    """
-    limits = {}
-    for name, arm in scenario.arms.items():
-        if arm.url is None:
-            continue
-        http = ControlClient(Endpoint.of_arm(arm, arm.url), admin_api_key_env=arm.admin_api_key_env)
-        try:
-            reply = await ENGINES[arm.engine].alive(http)
-            if not reply.ok:
-                raise TargetError("alive", f"{name} at {arm.url}: {reply.summary}")
-            limits[name] = limits_of(await ENGINES[arm.engine].facts(http))
-        finally:
-            await http.close()
-    return limits

@@ -30,7 +30,7 @@ from raybench.arguments import (
     err,
     out,
     read_inputs,
-    scenario_to_run,
+    run_request,
 )
 from raybench.errors import ConfigError, ConfigProblem
 
@@ -64,29 +64,23 @@ def submit(
         raise ConfigError(
             "options", "--simulate rehearses here and from the start: not with --resume or a cluster"
         )
-    source, base, loaded = scenario_to_run(scenario, resume, spec)
-    read_inputs(loaded, base, here_only=True)
+    if no_wait and spec is None:
+        way_out = "give --address or --cluster, or leave --no-wait out"
+        reason = "--no-wait needs a running cluster: the local Ray ends with this command"
+        raise ConfigError("options", ConfigProblem(reason, way_out=way_out))
+    request = run_request(scenario, spec, runs_dir, resume, force=force)
+    read_inputs(request.scenario, request.base, here_only=True)
     if spec is not None:
         auth.for_cluster(spec.token_env)
     else:
-        if resume is not None:
-            RunDirectory(resume).require()
+        if request.resume is not None:
+            RunDirectory(request.resume).require()
         auth.for_own_ray()
     from raybench.deploy.rehearsal import staged
-    from raybench.submission import Request, submit_run
+    from raybench.submission import submit_run
 
-    request = Request(
-        scenario=loaded,
-        source=source,
-        base=base,
-        cluster=spec,
-        runs_dir=runs_dir.resolve(),
-        resume=None if resume is None else resume.resolve(),
-        no_wait=no_wait,
-        force=force,
-    )
-    with staged(loaded, base, compression if simulate else None) as to_run:
-        code = submit_run(replace(request, scenario=to_run), out)
+    with staged(request.scenario, request.base, compression if simulate else None) as to_run:
+        code = submit_run(replace(request, scenario=to_run), spec, out, no_wait=no_wait)
     end(code)
 
 
@@ -105,20 +99,12 @@ def run(
 
     The Ray job of `submit` runs this.
     """
-    named, folder, loaded = scenario_to_run(scenario, resume, None)
-    read_inputs(loaded, base or folder, here_only=False)
+    request = run_request(scenario, None, runs_dir, resume, force=force)
+    request = replace(request, base=base or request.base, source=source or request.source, run_id=run_id)
+    read_inputs(request.scenario, request.base, here_only=False)
     _settle_own_ray()
-    from raybench.driver import RunRequest, run_here
+    from raybench.driver import run_here
 
-    request = RunRequest(
-        scenario=loaded,
-        source=source or named,
-        base=base or folder,
-        runs_dir=runs_dir.expanduser().resolve(),
-        run_id=run_id,
-        resume=None if resume is None else resume.expanduser().resolve(),
-        force=force,
-    )
     end(run_here(request, out))
 
 
@@ -175,12 +161,10 @@ def roofline(
         workers_per_node=workers or "auto",
         settings=Settings(error_ms, client, QUICK if quick else Effort()),
     )
+    from raybench.roofline import measure_rooflines, submit_rooflines
+
     if spec is None:
-        from raybench.driver import measure_rooflines
-
         end(measure_rooflines(request, out, err, as_json=as_json))
-    from raybench.submission import submit_rooflines
-
     end(submit_rooflines(request, spec, out, err, as_json=as_json))
 
 

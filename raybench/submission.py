@@ -1,4 +1,4 @@
-"""`raybench submit` and what goes with it: a scenario becomes a Ray job, and its results come home.
+"""`raybench submit`, and the commands about a submitted run: a scenario becomes a Ray job, its results come home.
 
 Runs on the user's machine. Joins the cluster room (Job API) with the report room (display, table).
 """
@@ -6,104 +6,72 @@ Runs on the user's machine. Joins the cluster room (Job API) with the report roo
 from __future__ import annotations
 
 import re
-import secrets
 import sys
 import tempfile
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from raybench.analysis.merge import merge
+from raybench.arguments import RunRequest
 from raybench.cluster import auth
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
-from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario, stage_source
+from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario
 from raybench.cluster.spec import ClusterSpec
 from raybench.errors import (
     EXIT_CLUSTER,
-    EXIT_NOT_ALL_VALID,
     EXIT_OK,
     EXIT_SERVICE,
     ClusterError,
-    ConfigError,
-    ConfigProblem,
     RunDirectoryError,
 )
-from raybench.protocol.roofline import QUICK, RooflineRequest
-from raybench.records.roofline import Roofline, Step, store_roofline
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
-from raybench.report.roofline import print_rooflines, print_step
 from raybench.report.service import say_service
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
-from raybench.scenario.schema import Scenario
-
-#: A job runs the `python` that Ray's own environment has first on its PATH.
-MODULE_WAY_OUT = (
-    "the Python of the cluster lacks raybench's dependencies: run `ray start` in an activated environment that has"
-    " them (docs/OPERATIONS.md, A cluster)"
-)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What the user asked `submit` to do. cluster: None = a local Ray of our own. Paths are absolute."""
-
-    scenario: Scenario
-    source: str
-    base: Path
-    cluster: ClusterSpec | None
-    runs_dir: Path
-    resume: Path | None
-    no_wait: bool
-    force: bool
 
 
 @dataclass
 class Listener:
-    """Collects what the job's events say, and shows it."""
+    """Collects what the job's events say, and shows it. begun: the run has a directory where the job runs."""
 
     display: LiveDisplay
+    begun: bool = False
     outcome: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
-    said: list[str] = field(default_factory=list)
 
     def on_event(self, event: dict[str, Any]) -> None:
         if event["kind"] == "snapshot":
             self.display.show(event["snapshot"])
         elif event["kind"] == "note":
             self.display.note(event["message"])
+        elif event["kind"] == "run":
+            self.begun = True
         elif event["kind"] == "outcome":
             self.outcome = event
         elif event["kind"] == "error":
             self.error = event
 
-    def on_text(self, line: str) -> None:
-        self.said.append(line)
+    def ended(self, status: str, said: list[str]) -> None:
+        """The job has, with this status. said: its own text, for one that could not say how the run ended."""
+        if self.outcome is None and self.error is None:
+            self.error = jobs.unexplained_end(status, said)
 
-    def on_last_line(self, line: str) -> None:
-        """A line of the whole log, read after the end: only how the run ended is news."""
-        event = read_line(line)
-        if event is not None and event["kind"] in ("outcome", "error"):
-            self.on_event(event)
+    def say_end(self, console: Console) -> None:
+        if self.outcome is not None:
+            console.print(closing_line(self.outcome), highlight=False, markup=False, soft_wrap=True)
+        if self.error is not None:
+            console.print(f"raybench: {self.error['message']}", style="red", markup=False, soft_wrap=True)
 
 
-def submit_run(request: Request, console: Console) -> int:
-    """The whole of `raybench submit`; the exit code."""
-    cluster = request.cluster
-    if request.no_wait and cluster is None:
-        raise ConfigError(
-            "options",
-            ConfigProblem(
-                "--no-wait needs a running cluster: the local Ray ends with this command",
-                way_out="give --address or --cluster, or leave --no-wait out",
-            ),
-        )
+def submit_run(request: RunRequest, cluster: ClusterSpec | None, console: Console, *, no_wait: bool) -> int:
+    """The whole of `raybench submit`; the exit code. cluster: None = a local Ray of our own."""
     make_writable(request.runs_dir)
     with ExitStack() as stack:
         if cluster is None:
@@ -112,56 +80,51 @@ def submit_run(request: Request, console: Console) -> int:
         else:
             address = cluster.address
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybench-")))
-        client = _connect(cluster, address)
-        submission = _submit(client, request, address, folder)
+        submission, arguments = _staged(request, cluster, address, folder)
+        client = submission.connect()
+        if cluster is not None:  # found again by later commands, whatever becomes of this one
+            submission.save(request.runs_dir)
+        jobs.submit_job(
+            client,
+            arguments,
+            submission_id=submission.submission_id,
+            python=submission.python,
+            working_dir=None if cluster is None else folder,
+            runtime_env={} if cluster is None else cluster.runtime_env.as_ray_takes_it(),
+        )
         console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
-        if request.no_wait:
+        if no_wait:
             console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
             return EXIT_OK
         listener = _follow(client, submission, console)
-        run = _bring_home(client, submission, request.runs_dir)
+        run = _bring_home(client, submission, request.runs_dir, listener, console)
         return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
 
 
-def _connect(cluster: ClusterSpec | None, address: str) -> Any:
-    return jobs.connect(address) if cluster is None else jobs.connect(address, cluster.headers, cluster.verify)
-
-
-def _submit(client: Any, request: Request, address: str, folder: Path) -> jobs.Submission:
-    """Stage and start the job; how to find it again is saved before anything else happens."""
+def _staged(
+    request: RunRequest, cluster: ClusterSpec | None, address: str, folder: Path
+) -> tuple[jobs.Submission, list[str]]:
+    """The run as a job whose files are in `folder`: how to find it again, and the arguments of its command."""
     from raybench.cluster.run import new_run_id
 
     run_id = new_run_id(request.scenario) if request.resume is None else request.resume.name
-    submission_id = _next_submission_id(request.runs_dir, run_id)
-    environment: dict[str, Any] = {}
-    if (cluster := request.cluster) is None:  # everything is read where it lies
+    job = _next_submission_id(request.runs_dir, run_id)
+    if cluster is None:  # everything is read where it lies
         stage_scenario(request.scenario, folder)
         path = str(request.resume or request.runs_dir / run_id)
+        submission = jobs.Submission(run_id, address, job, path, sys.executable)
         arguments = ["run", str(folder / SCENARIO_FILE), "--base", str(request.base)]
-        submission = jobs.Submission(run_id, address, submission_id, path, sys.executable)
     else:
         ship, bytes_max = cluster.package.ship, cluster.package.max_bytes
         stage(request.scenario, request.base, folder, ship_source=ship, bytes_max=bytes_max)
         path = f"{cluster.runs_dir}/{run_id}"
+        way_there = (cluster.token_env, dict(cluster.headers), cluster.verify)
+        submission = jobs.Submission(run_id, address, job, path, "python", *way_there)
         arguments = ["run", SCENARIO_FILE]
-        environment = cluster.runtime_env.as_ray_takes_it()
-        headers, token_env = dict(cluster.headers), cluster.token_env
-        submission = jobs.Submission(
-            run_id, address, submission_id, path, "python", token_env, headers, cluster.verify
-        )
-        submission.save(request.runs_dir)
     fresh = ["--runs-dir", str(Path(path).parent), "--run-id", run_id]
-    arguments += ["--resume", path] if request.resume else fresh
+    arguments += fresh if request.resume is None else ["--resume", path]
     arguments += ["--source", request.source, *(["--force"] if request.force else [])]
-    jobs.submit_job(
-        client,
-        arguments,
-        submission_id=submission_id,
-        python=submission.python,
-        working_dir=None if cluster is None else folder,
-        runtime_env=environment,
-    )
-    return submission
+    return submission, arguments
 
 
 def _next_submission_id(runs_dir: Path, run_id: str) -> str:
@@ -176,43 +139,38 @@ def _next_submission_id(runs_dir: Path, run_id: str) -> str:
 
 def _follow(client: Any, submission: jobs.Submission, console: Console) -> Listener:
     """Show progress until the job ends; Ctrl-C stops the job first."""
+    said: list[str] = []
     with LiveDisplay(console) as display:
         listener = Listener(display)
         try:
-            status = jobs.follow(client, submission.submission_id, listener.on_event, listener.on_text)
+            status = jobs.follow(client, submission.submission_id, listener.on_event, said.append)
         except KeyboardInterrupt:
             display.note("stopping the run; what is committed stays")
             status = jobs.stop(client, submission.submission_id)
-            for line in client.get_job_logs(submission.submission_id).splitlines():
-                listener.on_last_line(line)
-    if listener.outcome is None and listener.error is None:
-        listener.error = unexplained_end(status, listener.said)
+            for event in filter(None, map(read_line, jobs.log_lines(client, submission.submission_id))):
+                if event["kind"] not in ("snapshot", "note"):  # those are no news any more
+                    listener.on_event(event)
+    listener.ended(status, said)
     return listener
 
 
-def unexplained_end(status: str, said: list[str]) -> dict[str, Any]:
-    """What to say of a job that ended before its driver could say how the run ended."""
-    if status == "STOPPED":
-        return {"message": "the run was stopped", "exit_code": EXIT_NOT_ALL_VALID}
-    tail = "\n".join(said[-15:])
-    message = f"the job ended as {status} without an outcome" + (f"; its last words:\n{tail}" if tail else "")
-    if "ModuleNotFoundError: " in tail:
-        message += f"\n{MODULE_WAY_OUT}"
-    return {"message": message, "exit_code": EXIT_CLUSTER}
-
-
-def _bring_home(client: Any, submission: jobs.Submission, runs_dir: Path) -> RunDirectory | None:
-    """The run directory on this machine; None when the run did not get so far as to make one."""
-    path = Path(submission.remote_run_path).expanduser()
-    here = RunDirectory(path)
+def _bring_home(
+    client: Any, submission: jobs.Submission, runs_dir: Path, listener: Listener, console: Console
+) -> RunDirectory | None:
+    """The run directory on this machine; None when there is none, or when it cannot be fetched, which is said."""
+    here = RunDirectory(Path(submission.remote_run_path).expanduser())
     if here.manifest.is_file() and here.read_manifest().get("run_id") == submission.run_id:
         return here
-    home = runs_dir / submission.run_id
+    if not listener.begun:
+        return None
+    home = RunDirectory(runs_dir / submission.run_id)
     try:
-        jobs.fetch(client, submission, home)
-    except ClusterError:
-        return RunDirectory(home) if (home / "manifest.json").is_file() else None
-    return RunDirectory(home)
+        jobs.fetch(client, submission, home.path)
+    except ClusterError as error:
+        way_out = f"try again with `raybench fetch {submission.run_id}`"
+        console.print(f"raybench: {error}; {way_out}", style="red", markup=False, soft_wrap=True)
+        return None
+    return home
 
 
 def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
@@ -224,84 +182,23 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
                 write_report(run)
         if run.points_parquet.is_file():
             print_points(run, console)
-    if listener.outcome is not None:
-        console.print(closing_line(listener.outcome), highlight=False, markup=False, soft_wrap=True)
-    if listener.error is not None:
-        console.print(f"raybench: {listener.error['message']}", style="red", markup=False, soft_wrap=True)
-    ended_well = listener.outcome is not None and listener.outcome["exit_code"] == EXIT_OK
-    if run is not None:
-        if run.report_md.is_file():
-            for path in (run.report_md, run.report_html):
-                console.print(f"report: {path}", highlight=False, soft_wrap=True)
-        if not ended_well:
-            console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
-    if run is not None and not say_service(run, console):
-        return EXIT_SERVICE
-    told = listener.outcome or listener.error or {}
-    return int(told.get("exit_code", EXIT_CLUSTER))
-
-
-def submit_rooflines(
-    request: RooflineRequest, cluster: ClusterSpec, console: Console, progress: Console, *, as_json: bool
-) -> int:
-    """`raybench roofline` on a running cluster, as a Ray job; results are stored there and here. The exit code."""
-    found: list[Roofline] = []
-    errors: list[dict[str, Any]] = []
-    said: list[str] = []
-
-    def on_event(event: dict[str, Any]) -> None:
-        if event["kind"] == "roofline_step":
-            print_step(event["host"], Step(**event["step"]), progress)
-        elif event["kind"] == "roofline":
-            found.append(Roofline.of_record(event["roofline"], "the job's log"))
-            store_roofline(request.runs_dir, found[-1])
-        elif event["kind"] == "error":
-            errors.append(event)
-
-    make_writable(request.runs_dir)
-    with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = _connect(cluster, cluster.address)
-        if cluster.package.ship:
-            stage_source(Path(folder))
-        job = f"roofline-{secrets.token_hex(4)}"
-        jobs.submit_job(
-            client,
-            _roofline_arguments(request, cluster),
-            submission_id=job,
-            python="python",
-            working_dir=Path(folder),
-            runtime_env=cluster.runtime_env.as_ray_takes_it(),
-        )
-        progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
-        try:
-            status = jobs.follow(client, job, on_event, said.append)
-        except KeyboardInterrupt:
-            jobs.stop(client, job)
-            raise
-    print_rooflines(found, console, as_json=as_json)
-    if not found and not errors:
-        errors.append(unexplained_end(status, said))
-    for error in errors:
-        progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
-    return int(errors[0]["exit_code"]) if errors else EXIT_OK
-
-
-def _roofline_arguments(request: RooflineRequest, cluster: ClusterSpec) -> list[str]:
-    """The command that the job runs on the head node."""
-    settings = request.settings
-    arguments = ["roofline", "--runs-dir", cluster.runs_dir, "--placement", cluster.placement.model_dump_json()]
-    arguments += ["--client", settings.client, "--error-ms", str(settings.stamp_error_ms_max)]
-    arguments += ["--quick"] if settings.effort == QUICK else []
-    arguments += [] if request.workers_per_node == "auto" else ["--workers", str(request.workers_per_node)]
-    for node in request.nodes:
-        arguments += ["--node", node]
-    return arguments
+    listener.say_end(console)
+    told: Any = listener.outcome or listener.error
+    code = int(told["exit_code"])
+    if run is None:
+        return code or EXIT_CLUSTER  # a run that went well, whose records are not here
+    if run.report_md.is_file():
+        for path in (run.report_md, run.report_html):
+            console.print(f"report: {path}", highlight=False, soft_wrap=True)
+    if code != EXIT_OK:
+        console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
+    return code if say_service(run, console) else EXIT_SERVICE
 
 
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
     submission = jobs.Submission.load(runs_dir, run)
     auth.for_cluster(submission.token_env)
-    return jobs.connect(submission.address, submission.headers, submission.verify), submission
+    return submission.connect(), submission
 
 
 def job_status(run: str, runs_dir: Path) -> str:
@@ -311,8 +208,7 @@ def job_status(run: str, runs_dir: Path) -> str:
     client, submission = _reconnect(run, runs_dir)
     with jobs.explained(submission.submission_id):
         state = client.get_job_status(submission.submission_id)
-        lines = client.get_job_logs(submission.submission_id).splitlines()
-    events = [event for event in map(read_line, lines) if event is not None]
+    events = list(filter(None, map(read_line, jobs.log_lines(client, submission.submission_id))))
     last: Any = next((event for event in reversed(events) if event["kind"] not in ("run", "note")), None)
     text = f"{submission.run_id}: {state.value}"
     if last is None:
@@ -324,14 +220,16 @@ def job_status(run: str, runs_dir: Path) -> str:
 
 
 def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> None:
-    """The job's own text; with `follow`, progress too, until it ends."""
+    """The job's own text; with `follow` progress too, until its end, and how it ended. Ctrl-C stops nothing."""
     client, submission = _reconnect(run, runs_dir)
     if follow:
-        _follow(client, submission, console)
+        with LiveDisplay(console) as display:
+            listener = Listener(display)
+            status = jobs.follow(client, submission.submission_id, listener.on_event, display.note)
+        listener.ended(status, [])
+        listener.say_end(console)
         return
-    with jobs.explained(submission.submission_id):
-        lines = client.get_job_logs(submission.submission_id).splitlines()
-    for line in lines:
+    for line in jobs.log_lines(client, submission.submission_id):
         if read_line(line) is None:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

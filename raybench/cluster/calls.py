@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raybench.cluster.layout import Node
 from raybench.deploy.facts import host_facts
 from raybench.errors import ClusterError, RaybenchError
+from raybench.load.order import OrderKey
 from raybench.records.clock import AnchoredClock, ClockOffset, ClockSample, estimate_offset, same_boot_offset
 
 T = TypeVar("T")
@@ -96,6 +97,29 @@ async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:
             return replace(exact, wall_ahead_ns=sample.wall_ahead_ns)
         pings.append((begin, sample.anchor.unix_ns, end))
     return replace(estimate_offset(pings), wall_ahead_ns=sample.wall_ahead_ns)
+
+
+class RemoteDesk:
+    """The coordinator's desk (`protocol/desk.py`) as its workers and monitors reach it, in other processes."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
+        tickets: list[int] = await self._coordinator.lease.remote(worker, key, free_slots, settled)
+        return tickets
+
+    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
+        await self._coordinator.append.remote(worker, key, kind, data)
+
+    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
+        await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
+
+    async def append_part(self, relative_path: str, data: bytes) -> None:
+        await self._coordinator.append_part.remote(relative_path, data)
+
+    async def close_part(self, relative_path: str) -> None:
+        await self._coordinator.close_part.remote(relative_path)
 
 
 def own_process() -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from raybench.cluster.calls import live_nodes
+from raybench.cluster.calls import RemoteDesk, live_nodes
 from raybench.cluster.capacity import most_streams, refuse_what_hosts_cannot
 from raybench.cluster.fleet import RayFleet
 from raybench.cluster.inputs import Inputs, refuse_changed
@@ -22,7 +22,7 @@ from raybench.cluster.layout import lay_out, seat_workers
 from raybench.cluster.target_host import RayTargetHost
 from raybench.errors import RaybenchError, RunDirectoryError
 from raybench.load.http import ControlClient
-from raybench.load.order import Endpoint, OrderKey
+from raybench.load.order import OrderKey
 from raybench.protocol.client_checks import asked_by_host, expected_load, points_to_come
 from raybench.protocol.context import RunContext
 from raybench.protocol.coordinator import Coordinator
@@ -126,7 +126,7 @@ class CoordinatorActor:
                 rooflines=rooflines,
                 fleet=fleet,
                 host=host,
-                make_control=make_control,
+                make_control=lambda endpoint, key: ControlClient(endpoint, admin_api_key_env=key),
                 run=run,
                 journal=journal,
                 files=self._files,
@@ -149,12 +149,12 @@ class CoordinatorActor:
         """Workers and the target's host, all of them heard from, and what is known of the hosts of the workers."""
         scenario, run, load = self._scenario, self._run_directory, self._scenario.load
         context = ray.get_runtime_context()
-        me, timeout_s = context.current_actor, scenario.placement.start_timeout_s
+        desk, timeout_s = RemoteDesk(context.current_actor), scenario.placement.start_timeout_s
         layout = lay_out(live_nodes(), context.get_node_id(), scenario.placement, load)
         seats = seat_workers(layout.clients, load.workers_per_node, most_streams(scenario))
-        last_pulse_ns = self._desk.last_pulse_ns
-        fleet = RayFleet(seats, me, inputs.rendered, self._clock, timeout_s, last_pulse_ns, load.source_addresses)
-        host = RayTargetHost(layout, me, run, self._clock, scenario, self._base)
+        pulse, sources = self._desk.last_pulse_ns, load.source_addresses
+        fleet = RayFleet(seats, desk, inputs.rendered, self._clock, timeout_s, pulse, sources)
+        host = RayTargetHost(layout, desk, run, self._clock, scenario, self._base)
         workers: list[dict[str, Any]] = await fleet.start()
         target: dict[str, Any] = await host.start(timeout_s)
         refuse_what_hosts_cannot(scenario, workers)
@@ -197,7 +197,3 @@ class CoordinatorActor:
 
 def _without_facts(hello: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in hello.items() if key != "facts"}
-
-
-def make_control(endpoint: Endpoint, admin_api_key_env: str | None) -> ControlClient:
-    return ControlClient(endpoint, admin_api_key_env=admin_api_key_env)

@@ -51,9 +51,3 @@ class LineSplitter:
     def feed(self, piece: str) -> Iterator[str]:
         *lines, self._rest = (self._rest + piece).split("\n")
         yield from lines
-
-    def rest(self) -> Iterator[str]:
-        """What stands behind the last line end, once the log has ended."""
-        if self._rest:
-            yield self._rest
-        self._rest = ""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError
 
-from raybench.cluster.calls import live_nodes, measure_offset, own_process, pinned, within
+from raybench.cluster.calls import RemoteDesk, live_nodes, measure_offset, own_process, pinned, within
 from raybench.cluster.layout import Node
 from raybench.corpus.rendered import Rendered
 from raybench.deploy.links import LinkWatch
@@ -45,31 +45,14 @@ SILENT_S = SILENT_LOOKS_MAX * LOOK_S
 COORDINATOR_CONCURRENCY = 10_000
 
 
-class RemoteDesk:
-    """`load.worker.Desk` over the coordinator's actor handle."""
-
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
-
-    async def lease(self, worker: str, key: OrderKey, free_slots: int, settled: int) -> list[int]:
-        tickets: list[int] = await self._coordinator.lease.remote(worker, key, free_slots, settled)
-        return tickets
-
-    async def append(self, worker: str, key: OrderKey, kind: str, data: bytes) -> None:
-        await self._coordinator.append.remote(worker, key, kind, data)
-
-    async def heartbeat(self, worker: str, in_flight: int, completed: int, output_tokens: int) -> None:
-        await self._coordinator.heartbeat.remote(worker, in_flight, completed, output_tokens)
-
-
 class LoadWorkerActor:
     """One load worker in a process of its own."""
 
-    def __init__(self, name: str, coordinator: Any, prompts: dict[str, Rendered]) -> None:
+    def __init__(self, name: str, desk: RemoteDesk, prompts: dict[str, Rendered]) -> None:
         _raise_open_files()
         clock = self._clock = AnchoredClock()
         self._worker = LoadWorker(name, prompts, clock, lambda: WorkerHealth(name, clock))
-        self._desk = RemoteDesk(coordinator)
+        self._desk = desk
 
     async def hello(self, source_addresses: Sequence[str]) -> dict[str, object]:
         """Proof of life, who this is, the facts of its host, and which of the addresses are the host's."""
@@ -110,7 +93,7 @@ class RayFleet:
     def __init__(
         self,
         seats: Sequence[Node],
-        coordinator: Any,
+        desk: RemoteDesk,
         prompts: Mapping[str, Rendered],
         clock: AnchoredClock,
         start_timeout_s: float,
@@ -118,7 +101,7 @@ class RayFleet:
         source_addresses: Sequence[str] = (),
     ) -> None:
         self._seats = list(seats)
-        self._coordinator = coordinator
+        self._desk = desk
         self._prompts = ray.put(dict(prompts))
         self._clock = clock
         self._start_timeout_s = start_timeout_s
@@ -231,7 +214,7 @@ class RayFleet:
 
     async def _make(self, seats: list[tuple[str, Node]]) -> list[dict[str, object]]:
         for name, node in seats:
-            actor = pinned(LoadWorkerActor, node).remote(name, self._coordinator, self._prompts)
+            actor = pinned(LoadWorkerActor, node).remote(name, self._desk, self._prompts)
             self._actors[name], self._nodes[name] = actor, node
         hellos = [self._actors[name].hello.remote(self._source_addresses) for name, _ in seats]
         what = f"{len(seats)} load workers on {len({node.node_id for _, node in seats})} client nodes"

@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raybench.cluster.calls import measure_offset, pinned, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, within
 from raybench.cluster.layout import Node
 from raybench.errors import ClusterError
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -39,11 +39,20 @@ REPLACEMENT_PAUSE_S = 1.0
 WHAT = "the GPU monitor"
 
 
+@dataclass(frozen=True)
+class GpuSettings:
+    """source: nvml | sim; url: of the simulated engine, for the latter."""
+
+    source: str
+    url: str
+    interval_s: float
+
+
 class GpuMonitorActor:
     """In a process of its own: a driver that hangs takes nothing with it."""
 
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
+    def __init__(self, desk: RemoteDesk) -> None:
+        self._desk = desk
         self._clock = AnchoredClock()
         self._recording: GpuRecording | None = None
         self._pump: asyncio.Task[None] | None = None
@@ -52,12 +61,11 @@ class GpuMonitorActor:
     async def clock_reading(self) -> ClockSample:
         return self._clock.reading()
 
-    async def start(
-        self, part: str, labels: dict[str, str], source: str, url: str, interval_s: float, note: str | None
-    ) -> GpuStatus:
+    async def start(self, part: str, labels: dict[str, str], settings: GpuSettings, note: str | None) -> GpuStatus:
         """Sample into `part` from now on where there is something to sample; what was found."""
-        devices: GpuSource = HttpGpuSource(url) if source == "sim" else NvmlSource()
-        sampler = GpuSampler(devices, self._clock, socket.gethostname(), interval_s, opening_note=note)
+        devices: GpuSource = HttpGpuSource(settings.url) if settings.source == "sim" else NvmlSource()
+        host = socket.gethostname()
+        sampler = GpuSampler(devices, self._clock, host, settings.interval_s, opening_note=note)
         recording = GpuRecording(sampler, self._clock.reading().anchor, **labels)
         status = await asyncio.to_thread(recording.start)
         if status.available:
@@ -71,7 +79,7 @@ class GpuMonitorActor:
             return GpuStatus(False, "the monitor is not running")
         status = self._recording.status()
         if status.stalled is None:
-            await self._coordinator.append_part.remote(self._part, self._recording.take())
+            await self._desk.append_part(self._part, self._recording.take())
         return status
 
     async def stop(self) -> None:
@@ -82,24 +90,15 @@ class GpuMonitorActor:
                 await self._pump
         if self._recording is not None:
             last = await asyncio.to_thread(self._recording.end)
-            await self._coordinator.append_part.remote(self._part, last)
-            await self._coordinator.close_part.remote(self._part)
+            await self._desk.append_part(self._part, last)
+            await self._desk.close_part(self._part)
             self._recording = None
 
     async def _pump_for_ever(self, recording: GpuRecording) -> None:
         while True:
             await asyncio.sleep(FLUSH_S)
             if data := recording.take():
-                await self._coordinator.append_part.remote(self._part, data)
-
-
-@dataclass(frozen=True)
-class GpuSettings:
-    """source: nvml | sim; url: of the simulated engine, for the latter."""
-
-    source: str
-    url: str
-    interval_s: float
+                await self._desk.append_part(self._part, data)
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,10 @@ class GpuWatch:
     """`start`, ask as often as one likes, `stop`. All stamps are on the coordinator's clock."""
 
     def __init__(
-        self, node: Node, coordinator: Any, run: RunDirectory, clock: AnchoredClock, settings: GpuSettings
+        self, node: Node, desk: RemoteDesk, run: RunDirectory, clock: AnchoredClock, settings: GpuSettings
     ) -> None:
         self._node = node
-        self._coordinator = coordinator
+        self._desk = desk
         self._run = run
         self._clock = clock
         self._settings = settings
@@ -139,13 +138,15 @@ class GpuWatch:
 
     async def state(self, since_unix_ns: int) -> GpuState:
         """What is missing now, and was since then. All samples until now have come in when this returns."""
-        if self._reason is not None:
-            return GpuState(self._reason, self._gaps_since(since_unix_ns))
-        try:
-            status = await self._look()
-        except (ClusterError, RayError) as error:
-            return GpuState(_first_line(error), self._gaps_since(since_unix_ns))
-        return GpuState(status.problem, (*self._gaps_since(since_unix_ns), *self._holes(status, since_unix_ns)))
+        problem, holes = self._reason, []
+        if problem is None:
+            try:
+                status = await self._look()
+                problem, holes = status.problem, self._holes(status)
+            except (ClusterError, RayError) as error:
+                problem = _first_line(error)
+        gaps = (text for ended_ns, text in [*self._gaps, *holes] if ended_ns >= since_unix_ns)
+        return GpuState(problem, tuple(gaps))
 
     async def clocks(self) -> dict[str, ClockOffset]:
         """The monitor's clock against ours, measured now; nothing when it does not answer."""
@@ -171,7 +172,7 @@ class GpuWatch:
 
     async def _begin(self, note: str | None) -> GpuStatus:
         """A new monitor with a part of its own. Raises ClusterError, RayError."""
-        actor = pinned(GpuMonitorActor, self._node).remote(self._coordinator)
+        actor = pinned(GpuMonitorActor, self._node).remote(self._desk)
         # Of a monitor that nothing has come of yet no part tells, but it may be alive behind a cut link.
         self._session = max(self._session + 1, self._run.next_session())
         path = self._run.gpu_part(self._node.hostname, self._session)
@@ -179,8 +180,7 @@ class GpuWatch:
         self._monitor = _Monitor(actor, part, f"gpu/{path.stem}")
         self._offset = await within(measure_offset(actor, self._clock), START_S, WHAT)
         labels = {"clock": self._monitor.clock, **self._offset.to_metadata()}
-        settings = (self._settings.source, self._settings.url, self._settings.interval_s)
-        status: GpuStatus = await within(actor.start.remote(part, labels, *settings, note), START_S, WHAT)
+        status: GpuStatus = await within(actor.start.remote(part, labels, self._settings, note), START_S, WHAT)
         self._reason = status.reason
         return status
 
@@ -220,7 +220,7 @@ class GpuWatch:
                 status = await self._look()
             except (ClusterError, RayError) as error:
                 return _first_line(error), holes
-            holes = [(self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.gaps]
+            holes = self._holes(status)
             if status.stalled is not None:
                 return status.stalled, holes
 
@@ -229,14 +229,11 @@ class GpuWatch:
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             ray.kill(monitor.actor)
-            await self._coordinator.close_part.remote(monitor.part)
+            await self._desk.close_part(monitor.part)
 
-    def _holes(self, status: GpuStatus, since_unix_ns: int) -> tuple[str, ...]:
-        ended = ((self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.gaps)
-        return tuple(text for at, text in ended if at >= since_unix_ns)
-
-    def _gaps_since(self, since_unix_ns: int) -> tuple[str, ...]:
-        return tuple(text for at, text in self._gaps if at >= since_unix_ns)
+    def _holes(self, status: GpuStatus) -> list[tuple[int, str]]:
+        """Those of the monitor at work, as `_gaps` has those of its predecessors."""
+        return [(self._offset.to_coordinator_ns(hole.ended_unix_ns), hole.text) for hole in status.gaps]
 
 
 def _first_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from raybench.corpus.prompts import Prompt, digests, read_prompt_sets
 from raybench.corpus.rendered import Rendered, render_ids
 from raybench.corpus.tokens import TokenCorpus, load_corpus
-from raybench.deploy.ledger import digest_input
+from raybench.deploy.digests import digest_input
 from raybench.engines import ENGINES
 from raybench.engines.contract import RequestShape
 from raybench.errors import ConfigError, ConfigProblem, RunDirectoryError
@@ -56,6 +56,8 @@ def refuse_changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     before: the run's manifest, which says nothing of inputs when the run is new. now: `Inputs.told`.
     """
+    if "corpus" in before:
+        _refuse(f"the corpus {before['corpus']['name']}", "corpora", before["corpus"], now["corpus"])
     for workload, was in before.get("traces", {}).items():
         _refuse(f"the trace of {workload}", "traces", was, now["traces"][workload])
     for workload, entries in before.get("prompt_sets", {}).items():

@@ -48,14 +48,14 @@ def lay_out(nodes: Sequence[Node], own_node_id: str, placement: Placement, load:
     """
     target = _target(nodes, own_node_id, placement)
     able = _able(nodes, target, placement)
-    wanted = load.client_nodes if load.client_nodes is not None else max(len(able), 1)
-    least = load.client_nodes_min if load.client_nodes_min is not None else wanted
+    least = load.client_nodes_min or load.client_nodes or 1
+    wanted = load.client_nodes or max(len(able), least)
     problems = [] if target is not None else [_missing_target(nodes, placement)]
     if len(able) < least:
         kind = _describe(placement.client_resource, placement.client_labels)
         problems.append(
             f"asked {wanted} client nodes{kind}, {len(able)} available;"
-            " start more nodes with `ray start`, or lower load.client_nodes or set load.client_nodes_min"
+            " start more nodes with `ray start`, or ask for fewer by load.client_nodes or load.client_nodes_min"
         )
     if target is None or problems:
         raise ClusterError("\n".join(problems))

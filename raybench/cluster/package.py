@@ -10,15 +10,20 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 import raybench
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.arrivals import TraceReplay
 from raybench.scenario.load import effective
-from raybench.scenario.prompt_set import PromptSet
-from raybench.scenario.schema import Scenario
+from raybench.scenario.prompt_set import PromptFile
+from raybench.scenario.schema import Corpus, Scenario
 from raybench.scenario.workload import Workload
+
+#: What names a file by its `path`.
+Named = TypeVar("Named", Corpus, TraceReplay, PromptFile)
 
 SCENARIO_FILE = "scenario.json"
 CORPUS_FOLDER = "corpus"
@@ -91,32 +96,28 @@ def _with_inputs(scenario: Scenario, base: Path) -> tuple[Scenario, dict[str, Pa
     What is named relative to the scenario travels; an absolute path is the cluster's.
     """
     inputs: dict[str, Path] = {}
-    corpus = scenario.corpus
-    if corpus is not None and (source := _source(corpus.path, base, "corpus")) is not None:
-        name = f"{CORPUS_FOLDER}/{source.name}"
-        inputs[name], corpus = source, corpus.model_copy(update={"path": name})
-    workloads = []
-    for workload in scenario.workloads:
-        trace = workload.trace
-        if trace is not None and (source := _source(trace.path, base, "trace")) is not None:
-            name = f"{TRACES_FOLDER}/{workload.name}/{source.name}"
-            inputs[name], trace = source, trace.model_copy(update={"path": name})
-        prompt_set = _with_prompts(workload, base, inputs)
-        workloads.append(workload.model_copy(update={"trace": trace, "prompt_set": prompt_set}))
+
+    def packed(named: Named, kind: str, folder: str) -> Named:
+        """With its path in the package, to which its file is copied; as it is where nothing travels."""
+        if (source := _source(named.path, base, kind)) is None:
+            return named
+        name = f"{folder}/{source.name}"
+        inputs[name] = source
+        return named.model_copy(update={"path": name})
+
+    def with_inputs(workload: Workload) -> Workload:
+        trace, prompt_set = workload.trace, workload.prompt_set
+        if trace is not None:
+            trace = packed(trace, "trace", f"{TRACES_FOLDER}/{workload.name}")
+        if prompt_set is not None:
+            folder = f"{PROMPTS_FOLDER}/{workload.name}"
+            prompts = [packed(prompt, "prompt", f"{folder}/{prompt.name}") for prompt in prompt_set.prompts]
+            prompt_set = prompt_set.model_copy(update={"prompts": prompts})
+        return workload.model_copy(update={"trace": trace, "prompt_set": prompt_set})
+
+    corpus = None if scenario.corpus is None else packed(scenario.corpus, "corpus", CORPUS_FOLDER)
+    workloads = [with_inputs(workload) for workload in scenario.workloads]
     return scenario.model_copy(update={"corpus": corpus, "workloads": workloads}), inputs
-
-
-def _with_prompts(workload: Workload, base: Path, inputs: dict[str, Path]) -> PromptSet | None:
-    """The workload's prompt set with its paths as they are in the package; their files are added to `inputs`."""
-    if workload.prompt_set is None:
-        return None
-    prompts = []
-    for prompt in workload.prompt_set.prompts:
-        if (source := _source(prompt.path, base, "prompt")) is not None:
-            name = f"{PROMPTS_FOLDER}/{workload.name}/{prompt.name}/{source.name}"
-            inputs[name], prompt = source, prompt.model_copy(update={"path": name})
-        prompts.append(prompt)
-    return workload.prompt_set.model_copy(update={"prompts": prompts})
 
 
 def _source(path: str | None, base: Path, kind: str) -> Path | None:

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayActorError
 
 import raybench
-from raybench.cluster.calls import live_nodes, pinned
+from raybench.cluster.calls import RemoteDesk, live_nodes, pinned
 from raybench.cluster.capacity import Host
 from raybench.cluster.fleet import COORDINATOR_CONCURRENCY, RayFleet
 from raybench.cluster.layout import Node, able_nodes, seat_workers
@@ -55,19 +55,19 @@ class RooflineActor:
         self._workers_per_node = workers_per_node
         self._settings = settings
         self._clock = AnchoredClock()
-        self._desk: OrderDesk | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="raybench-")
+        self._run = RunDirectory(Path(self._folder.name) / "run")
+        self._files = PartFiles(self._run.path)
+        self._desk = OrderDesk(self._run, self._files, self._clock)
         self._steps: list[Step] = []
 
     async def lease(self, *arguments: Any) -> list[int]:
-        assert self._desk is not None
         return await self._desk.lease(*arguments)
 
     async def append(self, *arguments: Any) -> None:
-        assert self._desk is not None
         await self._desk.append(*arguments)
 
     async def heartbeat(self, *arguments: Any) -> None:
-        assert self._desk is not None
         await self._desk.heartbeat(*arguments)
 
     async def steps(self, first: int) -> list[Step]:
@@ -78,30 +78,27 @@ class RooflineActor:
         """Both ladders. What raybench explains to its user is returned, not raised: Ray would dress it up."""
         try:
             async with AsyncExitStack() as stack:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybench-")))
+                folder = Path(stack.enter_context(self._folder))
+                self._run.create()
+                stack.callback(self._files.close_all)
                 return await self._measure_in(folder, stack)
         except RaybenchError as error:
             return error
 
     async def _measure_in(self, folder: Path, stack: AsyncExitStack) -> Roofline:
-        run = RunDirectory(folder / "run")
-        run.create()
-        files = PartFiles(run.path)
-        stack.callback(files.close_all)
-        desk = self._desk = OrderDesk(run, files, self._clock)
         cores = len(os.sched_getaffinity(0))
         count = max(1, cores // CORES_PER_SERVER)
         servers = [await self._launch(folder / f"null-{number}.log", stack) for number in range(count)]
         seats = seat_workers([self._node], self._workers_per_node, STREAMS_MAX)
         prompts = {"ids": render_ids(synthetic_ids(SyntheticCorpus(tokens=4096)))}
-        me = ray.get_runtime_context().current_actor
-        fleet = RayFleet(seats, me, prompts, self._clock, START_TIMEOUT_S, desk.last_pulse_ns)
+        myself = RemoteDesk(ray.get_runtime_context().current_actor)
+        fleet = RayFleet(seats, myself, prompts, self._clock, START_TIMEOUT_S, self._desk.last_pulse_ns)
         hellos: list[dict[str, Any]] = await fleet.start()
         stack.push_async_callback(fleet.cancel)
         probe = Probe(
             fleet=fleet,
-            desk=desk,
-            run=run,
+            desk=self._desk,
+            run=self._run,
             servers=servers,
             workers_for=lambda streams: len(seat_workers([self._node], self._workers_per_node, streams)),
             cores=cores,
@@ -129,13 +126,11 @@ class RooflineActor:
             self._steps.append(step)
             limited_by = step.limited_by or limited_by
             ladder.tell(carried=step.limited_by is None)
-        if ladder.topped_out:
-            return (
-                allowed.narrowest(min(workers, servers), servers)
-                if most < STREAMS_MAX
-                else f"{STREAMS_MAX:,} streams tried"
-            )
-        return limited_by
+        if not ladder.topped_out:
+            return limited_by
+        if most == STREAMS_MAX:
+            return f"{STREAMS_MAX:,} streams tried"
+        return allowed.narrowest(min(workers, servers), servers)
 
     def _roofline(self, limits: dict[str, str], cores: int, servers: int) -> Roofline:
         others = [step.others_node_share for step in self._steps if step.others_node_share is not None]
@@ -172,7 +167,10 @@ def choose_nodes(placement: Placement, names: Sequence[str]) -> list[Node]:
         chosen = able_nodes(live, placement)
     if not chosen:
         raise ClusterError("no node of the cluster may carry load by the placement of the cluster file")
-    return list({node.hostname: node for node in reversed(chosen)}.values())[::-1]
+    hosts: dict[str, Node] = {}
+    for node in chosen:
+        hosts.setdefault(node.hostname, node)
+    return list(hosts.values())
 
 
 def measure_nodes(

@@ -7,13 +7,12 @@ of `local.py`.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from raybench.cluster.archive import Importer
 from raybench.cluster.events import EVENTS_VARIABLE, LineSplitter, read_line
-from raybench.errors import ClusterError, RunDirectoryError
+from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, ClusterError, RunDirectoryError
+from raybench.records.strict_json import read_json, write_json
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -37,6 +37,11 @@ STOP_WAIT_S = 20.0
 TRY_AGAIN = re.compile("No available agent|status code 5[0-9][0-9]")
 TAKEN_BEFORE = "already exists"
 AGENT_TIMEOUT_S = 60.0
+#: A job runs the `python` that Ray's own environment has first on its PATH.
+MODULE_WAY_OUT = (
+    "the Python of the cluster lacks raybench's dependencies: run `ray start` in an activated environment that has"
+    " them (docs/OPERATIONS.md, A cluster)"
+)
 
 
 @dataclass(frozen=True)
@@ -52,22 +57,27 @@ class Submission:
     headers: dict[str, str] = field(default_factory=dict)
     verify: bool | str = True
 
+    def connect(self) -> JobSubmissionClient:
+        """Raises ClusterError."""
+        return connect(self.address, self.headers, self.verify)
+
     def save(self, runs_dir: Path) -> None:
-        folder = runs_dir / SUBMISSIONS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{self.run_id}.json").write_text(json.dumps(asdict(self), indent=1))
+        write_json(runs_dir / SUBMISSIONS / f"{self.run_id}.json", asdict(self))
 
     @classmethod
     def load(cls, runs_dir: Path, run: str) -> Submission:
         """By run id or by the path of its run directory. Raises RunDirectoryError for an unknown one."""
         run_id = Path(run).name
         path = runs_dir / SUBMISSIONS / f"{run_id}.json"
-        try:
-            return cls(**json.loads(path.read_text()))
-        except FileNotFoundError:
+        if not path.exists():
             known = sorted(entry.stem for entry in path.parent.glob("*.json"))
             text = f"; known here: {', '.join(known[-5:])}" if known else ""
-            raise RunDirectoryError(f"no run {run_id} was submitted from {runs_dir}{text}") from None
+            raise RunDirectoryError(f"no run {run_id} was submitted from {runs_dir}{text}")
+        told: Any = read_json(path)
+        try:
+            return cls(**told)
+        except TypeError:
+            raise RunDirectoryError(f"{path}: not a submission of this version of raybench") from None
 
 
 def connect(
@@ -150,6 +160,24 @@ def explained(submission_id: str) -> Iterator[None]:
         ) from error
 
 
+def log_lines(client: JobSubmissionClient, submission_id: str) -> list[str]:
+    """All that the job has printed so far. Raises ClusterError."""
+    with explained(submission_id):
+        lines: list[str] = client.get_job_logs(submission_id).split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def unexplained_end(status: str, said: Sequence[str]) -> dict[str, Any]:
+    """What to say of a job that ended without a word of why, as an event of kind `error`. said: its own text."""
+    if status == "STOPPED":
+        return {"message": "the run was stopped", "exit_code": EXIT_NOT_ALL_VALID}
+    tail = "\n".join(said[-15:])
+    message = f"the job ended as {status} without an outcome" + (f"; its last words:\n{tail}" if tail else "")
+    if "ModuleNotFoundError: " in tail:
+        message += f"\n{MODULE_WAY_OUT}"
+    return {"message": message, "exit_code": EXIT_CLUSTER}
+
+
 def follow(client: JobSubmissionClient, submission_id: str, on_event: OnEvent, on_text: OnText) -> str:
     """Pass on the job's log until it ends; the job's last status, as SUCCEEDED.
 
@@ -185,9 +213,7 @@ async def _follow(client: JobSubmissionClient, submission_id: str, on_event: OnE
             break
         await asyncio.sleep(RECONNECT_S)
     # The tail may end before the last lines were delivered; the full log has them.
-    with explained(submission_id):
-        lines = (await asyncio.to_thread(client.get_job_logs, submission_id)).split("\n")
-    for line in lines[seen:]:
+    for line in (await asyncio.to_thread(log_lines, client, submission_id))[seen:]:
         pass_on(line)
     return str(status.value)
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from raybench.cluster.calls import own_process
+from raybench.cluster.calls import RemoteDesk, own_process
 from raybench.deploy.arms import LaunchedArm, ProcessRecord, Running, answers
+from raybench.deploy.digests import DigestCache
 from raybench.deploy.inventory import take_inventory
 from raybench.deploy.keeping import Keeping
-from raybench.deploy.ledger import DigestCache
 from raybench.deploy.links import LinkWatch
 from raybench.deploy.own_servers import launch_sim
 from raybench.engines import ENGINES
@@ -43,8 +43,8 @@ Launched = tuple[str, ProcessRecord, TargetError | None]
 class TargetHostActor:
     """Launches and reads. base: the scenario's folder; on a host without it, paths start at the process's own."""
 
-    def __init__(self, coordinator: Any, base: str) -> None:
-        self._coordinator = coordinator
+    def __init__(self, desk: RemoteDesk, base: str) -> None:
+        self._desk = desk
         self._base = Path(base) if Path(base).is_dir() else Path.cwd()
         self._clock = AnchoredClock()
         self._running: dict[str, Running] = {}
@@ -164,7 +164,7 @@ class TargetHostActor:
         tail = LogTail(path, ENGINES[arm.engine].read_log_line, self._clock, arm_name)
         labels = {"arm": arm_name, "clock": TARGET, **offset.to_metadata()}
         metadata = part_metadata("server_log", self._clock.reading().anchor, **labels)
-        watch = LogWatch(tail, part, metadata, self._append_part, self._close_part)
+        watch = LogWatch(tail, part, metadata, self._desk.append_part, self._desk.close_part)
         reason = await watch.start()
         self._log = watch if reason is None else None
         return reason
@@ -176,12 +176,6 @@ class TargetHostActor:
         watch, self._log = self._log, None
         if watch is not None:
             await watch.stop()
-
-    async def _append_part(self, part: str, data: bytes) -> None:
-        await self._coordinator.append_part.remote(part, data)
-
-    async def _close_part(self, part: str) -> None:
-        await self._coordinator.close_part.remote(part)
 
     async def read_from(
         self, arm_name: str, path: str, log_dir: str, offset: int, size: int

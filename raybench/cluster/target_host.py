@@ -15,12 +15,11 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from raybench.cluster.calls import measure_offset, pinned, told, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, told, within
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
 from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
 from raybench.deploy.arms import ProcessRecord
-from raybench.deploy.facts import write_gpu_inventory
 from raybench.errors import ClusterError, TargetError
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.fleet import COORDINATOR, TARGET, GpuState, LogReading, ServiceReport
@@ -34,6 +33,7 @@ from raybench.scenario.schema import Arm, Scenario, Service
 #: Limit of a small call to an actor that is known to live.
 CALL_TIMEOUT_S = 30.0
 PROCESS_FILE = "process.json"
+GPUS_FILE = "gpus.json"
 #: Of a process's record, what goes into the journal too.
 _JOURNALED = ("process_s", "exit_code", "reason", "evidence", "shortfall_mib", "gpu_release_s", "gpu_held")
 
@@ -44,23 +44,21 @@ class RayTargetHost:
     def __init__(
         self,
         layout: Layout,
-        coordinator: Any,
+        desk: RemoteDesk,
         run: RunDirectory,
         clock: AnchoredClock,
         scenario: Scenario,
         base: Path,
     ) -> None:
-        self._node = layout.target
-        alone = all(node.node_id == self._node.node_id for node in layout.clients)
-        self._address = "127.0.0.1" if alone else self._node.address
-        elsewhere = (node for node in layout.clients if node.node_id != self._node.node_id)
-        self._clients_elsewhere = [node.address for node in elsewhere]
+        node = self._node = layout.target
+        self._clients_elsewhere = [client.address for client in layout.clients if client.node_id != node.node_id]
+        self._address = node.address if self._clients_elsewhere else "127.0.0.1"
         self._run = run
         self._clock = clock
         self._scenario = scenario
         self._base = base
-        self._coordinator = coordinator
-        self._actor = pinned(TargetHostActor, self._node).remote(coordinator, str(base))
+        self._desk = desk
+        self._actor = pinned(TargetHostActor, node).remote(desk, str(base))
         self._gpus: GpuWatch | None = None
         self._service_elsewhere = False
 
@@ -84,6 +82,7 @@ class RayTargetHost:
         write_json(self._run.arm(arm_name) / "inventory.json", taken)
 
     async def take_service_down(self, service: Service) -> ServiceReport:
+        self._run.service_json.unlink(missing_ok=True)  # what an earlier invocation came to
         call = self._actor.take_service_down.remote(service, str(self._run.path))
         return await self._service_report(await told(call, "taking the service down"))
 
@@ -147,14 +146,27 @@ class RayTargetHost:
         return bytes(data)
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
-        place = (self._node, self._coordinator, self._run, self._clock)
-        self._gpus = GpuWatch(*place, GpuSettings(source, url, interval_s))
+        settings = GpuSettings(source, url, interval_s)
+        self._gpus = GpuWatch(self._node, self._desk, self._run, self._clock, settings)
         try:
             status = await self._gpus.start()
         except ClusterError as error:
             status = GpuStatus(False, str(error))
-        write_gpu_inventory(self._run, arm_name, self._node.hostname, status)
+        self._keep_gpus(arm_name, status)
         return status.reason
+
+    def _keep_gpus(self, arm_name: str, status: GpuStatus) -> None:
+        """In `arms/<arm>/gpus.json`: the host's devices, or the reason why there are none; other hosts' stay."""
+        path = self._run.arm(arm_name) / GPUS_FILE
+        hosts = read_json(path) if path.exists() else {}
+        assert isinstance(hosts, dict), f"{path} is written here only, as an object"
+        found = {
+            "available": status.available,
+            "reason": status.reason,
+            "devices": [asdict(device) for device in status.devices],
+            "warnings": list(status.warnings),
+        }
+        write_json(path, hosts | {self._node.hostname: found})
 
     async def gpu_state(self, since_unix_ns: int) -> GpuState:
         return GpuState() if self._gpus is None else await self._gpus.state(since_unix_ns)

@@ -1,44 +1,19 @@
-"""What is known of the hosts of a run: their GPUs as a file of the run, themselves for the manifest.
-
-Runs on every host (its own facts) and in the coordinator (the inventory). No personal data.
-"""
+"""What a host of a run says of itself, for the manifest. Runs on every host; no personal data."""
 
 from __future__ import annotations
 
 import os
 import platform
 import resource
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
-from raybench.monitors.gpu import GpuStatus
-from raybench.records.rundir import RunDirectory
-from raybench.records.strict_json import read_json, write_json
-
-GPUS_FILE = "gpus.json"
-
 #: Distributions whose version may change a measured number.
 PACKAGES = ("raybench", "ray", "aiohttp", "uvloop", "orjson", "numpy", "pyarrow", "pydantic", "nvidia-ml-py")
 
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def write_gpu_inventory(run: RunDirectory, arm: str, host: str, status: GpuStatus) -> Path:
-    """Add one host's devices to `arms/<arm>/gpus.json`: host -> devices, or the reason why there are none."""
-    path = run.arm(arm) / GPUS_FILE
-    inventory = read_json(path) if path.exists() else {}
-    assert isinstance(inventory, dict), f"{path} is written here only, as an object"
-    found = {
-        "available": status.available,
-        "reason": status.reason,
-        "devices": [asdict(device) for device in status.devices],
-        "warnings": list(status.warnings),
-    }
-    write_json(path, inventory | {host: found})
-    return path
 
 
 def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
@@ -61,7 +36,7 @@ def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
         "cpus_usable": _usable_cpus(),
         "memory_total_bytes": psutil.virtual_memory().total,
         "open_files_max": {"soft": _limit(files_soft), "hard": _limit(files_hard)},
-        "local_ports": _local_ports(),
+        "local_ports": local_ports(),
     }
 
 
@@ -90,7 +65,7 @@ def _cpu_model() -> str | None:
     return next(models, None)
 
 
-def _local_ports() -> list[int] | None:
+def local_ports() -> list[int] | None:
     """First and last port that outgoing connections may use: their number bounds the connections."""
     try:
         first, last = _PORT_RANGE.read_text().split()

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from raybench.deploy.commands import run_command
-from raybench.deploy.ledger import DigestCache, digest_input
+from raybench.deploy.digests import DigestCache, digest_input
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.redact import redact_text
 from raybench.scenario.launch import Inventory

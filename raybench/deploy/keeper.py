@@ -32,7 +32,7 @@ from typing import IO, Any
 
 from raybench.deploy.commands import Ran
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
-from raybench.deploy.keeper_report import Phase
+from raybench.deploy.keeping import Phase
 from raybench.deploy.service import InUse, Seen
 from raybench.errors import EXIT_OK, EXIT_SERVICE, ConfigError
 from raybench.records.redact import redact_text
@@ -72,21 +72,22 @@ class Keeper:
             if note.exists() and not self._recover(note):
                 return False
             self._tell("looking")
-            before = asyncio.run(InUse(self._service, self._base).look())
+            in_use = InUse(self._service, self._base)
+            before = asyncio.run(in_use.look())
             if isinstance(before, str):
                 return self.refuse(before)
             if gone():
                 return self.refuse("raybench ended before the service was taken down")
             self._write_note(note, before)
             self._tell("taking_down", before=dict(before.facts))
-            if self._ran("take_down", InUse(self._service, self._base).take_down()):
+            if self._ran("take_down", in_use.take_down()):
                 self._tell("down")
                 free = self._free()
                 wait()
                 self._wait_for_memory(free)
             else:
                 self._told["problems"] = ["taking the service down failed; it is brought back"]
-            return self._bring_back(self._service, self._base, before, note)
+            return self._bring_back(in_use, before, note)
 
     def _wait_for_memory(self, before: FreeMemory) -> None:
         """Of a container whose client was killed, say; the verification decides what becomes of the rest."""
@@ -112,12 +113,11 @@ class Keeper:
         """Bring back a service that an earlier keeper left down, as that keeper's note has it."""
         found = read_json(note)
         assert isinstance(found, dict), f"{note} is written here only"
-        service = Service.model_validate(found["service"])
+        in_use = InUse(Service.model_validate(found["service"]), Path(found["base"]))
         self._told["recovered"] = True
-        return self._bring_back(service, Path(found["base"]), Seen(found["facts"], found["outputs"]), note)
+        return self._bring_back(in_use, Seen(found["facts"], found["outputs"]), note)
 
-    def _bring_back(self, service: Service, base: Path, before: Seen, note: Path) -> bool:
-        in_use = InUse(service, base)
+    def _bring_back(self, in_use: InUse, before: Seen, note: Path) -> bool:
         self._tell("bringing_back")
         self._ran("bring_back", in_use.bring_back())
         problems = asyncio.run(in_use.verify(before))

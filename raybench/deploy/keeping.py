@@ -1,22 +1,39 @@
-"""A keeper (`deploy/keeper.py`) as raybench sees it: started as a daemon, read by its report.
+"""A keeper (`deploy/keeper.py`) as others see it: started as a daemon, read by the report that it writes.
 
-Runs on the target's host. Calls block; an event loop uses `asyncio.to_thread`.
+Calls block; an event loop uses `asyncio.to_thread`.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from raybench.deploy.guard import OUTLIVES
-from raybench.deploy.keeper_report import ENDS, LOG, MODULE, REPORT, wait_for
 from raybench.deploy.process import own_environment
-from raybench.records.strict_json import write_json
-from raybench.scenario.schema import Service
+from raybench.records.strict_json import read_json, write_json
+
+if TYPE_CHECKING:
+    from raybench.scenario.schema import Service
+
+_MODULE = "raybench.deploy.keeper"
+_REPORT = "service.json"
+#: What a keeper prints, beside its report.
+_LOG = "keeper.log"
+_POLL_S = 0.05
+
+#: waiting: for another keeper. refused: the service was not touched. verified, not_verified, refused are ends.
+Phase = Literal[
+    "waiting", "looking", "taking_down", "down", "bringing_back", "verified", "not_verified", "refused"
+]
+ENDS = frozenset({"verified", "not_verified", "refused"})
+_WELL = frozenset({"verified", "refused"})
 
 _ORDER = "keeper-order.json"
 #: Twice forked, so that neither a terminal nor Ray, which ends the children of its workers, takes it for ours.
@@ -40,15 +57,15 @@ class Keeping:
     @classmethod
     def start(cls, service: Service, base: Path, folder: Path, *, only_restore: bool = False) -> Self:
         """base: where the service's commands run. folder: for the report and the keeper's log."""
-        order = {"service": service.model_dump(mode="json"), "base": str(base), "report": str(folder / REPORT)}
+        order = {"service": service.model_dump(mode="json"), "base": str(base), "report": str(folder / _REPORT)}
         write_json(folder / _ORDER, order | {"only_restore": only_restore})
-        (folder / REPORT).unlink(missing_ok=True)
+        (folder / _REPORT).unlink(missing_ok=True)
         keeper_end, lifeline = os.pipe()
         sign_of_life, its_end = os.pipe()
         try:
-            with (folder / LOG).open("ab") as log:
+            with (folder / _LOG).open("ab") as log:
                 subprocess.run(
-                    [sys.executable, "-c", _DETACH, "-m", MODULE, str(folder / _ORDER)],
+                    [sys.executable, "-c", _DETACH, "-m", _MODULE, str(folder / _ORDER)],
                     stdin=keeper_end,
                     stdout=log,
                     stderr=log,
@@ -82,4 +99,61 @@ class Keeping:
         def lives() -> bool:
             return not select.select([self._sign_of_life], [], [], 0)[0]
 
-        return wait_for(self._folder / REPORT, phases, lives)
+        return _wait_for(self._folder / _REPORT, phases, lives)
+
+
+def is_back(report: Mapping[str, Any]) -> bool:
+    """Whether the service is as it was, also where it was never touched."""
+    return report["phase"] in _WELL
+
+
+def last_report(path: Path, on_phase: Callable[[str], None]) -> dict[str, Any]:
+    """What a keeper tells at its end, waited for while it lives on this host; its last word where it does not.
+
+    on_phase: called with each phase on the way. A keeper that is gone before its end is `not_verified`.
+    """
+    first = _read_report(path)
+    if first.get("host") not in (None, socket.gethostname()):
+        return first
+    return _wait_for(path, ENDS, lambda: _is_keeper(_read_report(path).get("pid")), on_phase=on_phase)
+
+
+def _wait_for(
+    path: Path,
+    phases: frozenset[str],
+    lives: Callable[[], bool],
+    *,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> dict[str, Any]:
+    """The report once its phase is one of these, or `not_verified` for a keeper that ended before."""
+    told = None
+    while True:
+        alive = lives()  # asked first: what a keeper writes before its end is read after it
+        report = _read_report(path)
+        phase = report.get("phase")
+        if phase in phases:
+            return report
+        if not alive:
+            reason = f"its keeper ended before its time; see {path.with_name(_LOG)}"
+            return report | {"phase": "not_verified", "problems": [*report.get("problems", []), reason]}
+        if phase is not None and phase != told:
+            on_phase(phase)
+            told = phase
+        time.sleep(_POLL_S)
+
+
+def _is_keeper(pid: object) -> bool:
+    """Whether the process of this number is one, and not another that was given the number later."""
+    try:
+        return isinstance(pid, int) and _MODULE.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _read_report(path: Path) -> dict[str, Any]:
+    """What a keeper has told so far; nothing when it has not begun."""
+    if not path.exists():
+        return {}
+    report = read_json(path)
+    assert isinstance(report, dict), f"{path} is written by a keeper only"
+    return report

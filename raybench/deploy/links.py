@@ -51,8 +51,12 @@ def own_address(peer: str) -> str | None:
 
 
 def _counter_towards(peer: str, interfaces: Path) -> Path | None:
+    """Where the carrier changes of the interface that leads to `peer` are counted."""
     own = own_address(peer)
-    return None if own is None else _interface_with(own, interfaces)
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == own for one in addresses):
+            return interfaces / name / "carrier_changes"
+    return None
 
 
 def _count(counter: Path | None) -> int | None:
@@ -62,11 +66,3 @@ def _count(counter: Path | None) -> int | None:
         return int(counter.read_text())
     except (OSError, ValueError):
         return None
-
-
-def _interface_with(address: str, interfaces: Path) -> Path | None:
-    """Where the carrier changes of the interface with this address are counted."""
-    for name, addresses in psutil.net_if_addrs().items():
-        if any(one.address.partition("%")[0] == address for one in addresses):
-            return interfaces / name / "carrier_changes"
-    return None

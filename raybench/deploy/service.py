@@ -16,7 +16,7 @@ from typing import Any
 
 from raybench.deploy.commands import Ran, run_command
 from raybench.engines import ENGINES
-from raybench.engines.contract import Facts, Reply, RequestShape
+from raybench.engines.contract import Facts, RequestShape
 from raybench.load.http import ControlClient
 from raybench.load.order import Endpoint
 from raybench.records.redact import redact_text
@@ -53,13 +53,16 @@ class InUse:
         self._engine = ENGINES[arm.engine]
         self._endpoint = Endpoint.of_arm(arm, arm.url)
 
-    async def look(self) -> Seen | str:
-        """What it is now; why that cannot be said when it is not up."""
+    async def look(self, within_s: float = 0.0) -> Seen | str:
+        """What it is, once it is up; why that cannot be said when it is not up within the limit."""
         control = self._control()
+        deadline = time.monotonic() + within_s
         try:
-            reply = await self._engine.alive(control)
-            if not reply.ok:
-                return f"the service does not answer at {self._arm.url}: {reply.summary}"
+            while not (reply := await self._engine.alive(control)).ok:
+                if time.monotonic() >= deadline:
+                    limit = f" within {within_s:g} s" if within_s else ""
+                    return f"the service does not answer{limit} at {self._arm.url}: {reply.summary}"
+                await asyncio.sleep(POLL_S)
             facts = stable_facts(await self._engine.facts(control))
         finally:
             await control.close()
@@ -86,38 +89,24 @@ class InUse:
 
     async def verify(self, before: Seen) -> list[str]:
         """What is not as it was; nothing when the service is back."""
-        control = self._control()
-        try:
-            reply = await self._alive(control)
-        finally:
-            await control.close()
-        if not reply.ok:
-            limit_s = self._service.ready_timeout_s
-            return [f"it does not answer within {limit_s:g} s: {reply.summary}"]
-        now = await self.look()
+        now = await self.look(self._service.ready_timeout_s)
         if isinstance(now, str):
             return [now]
-        problems = differences(before, now)
         check = self._service.verify
-        problems += await self._ask([check.prompt_tokens], "the request")
-        problems += await self._ask([check.burst_prompt_tokens] * check.burst, "a request of the burst")
-        return problems
+        return [
+            *differences(before, now),
+            *await self._ask(1, check.prompt_tokens, "the request"),
+            *await self._ask(check.burst, check.burst_prompt_tokens, "a request of the burst"),
+        ]
 
-    async def _alive(self, control: ControlClient) -> Reply:
-        deadline = time.monotonic() + self._service.ready_timeout_s
-        while not (reply := await self._engine.alive(control)).ok and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_S)
-        return reply
-
-    async def _ask(self, lengths: list[int], what: str) -> list[str]:
+    async def _ask(self, count: int, tokens: int, what: str) -> list[str]:
         """Send so many requests at once; what went wrong with each."""
         control = self._control(load=True)
         try:
-            errors = await asyncio.gather(*(self._request(control, k, length) for k, length in enumerate(lengths)))
+            errors = await asyncio.gather(*(self._request(control, number, tokens) for number in range(count)))
         finally:
             await control.close()
-        sizes = f"of {lengths[0]} tokens"
-        return [f"{what} {sizes} failed: {error}" for error in errors if error is not None]
+        return [f"{what} of {tokens} tokens failed: {error}" for error in errors if error is not None]
 
     async def _request(self, control: ControlClient, number: int, tokens: int) -> str | None:
         """One request that is not streamed; why it failed, None when it was answered."""

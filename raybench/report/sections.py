@@ -8,8 +8,8 @@ from pathlib import Path
 
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.points import free_idle_bytes, has_numbers, is_boundary
-from raybench.deploy.keeper_report import is_back
-from raybench.deploy.ledger import digest_file
+from raybench.deploy.digests import digest_file
+from raybench.deploy.keeping import is_back
 from raybench.report import artifacts, numbers, plots, searches
 from raybench.report.agreement import agreement_section
 from raybench.report.document import (

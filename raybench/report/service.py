@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from raybench.deploy.keeper_report import is_back, last_report
+from raybench.deploy.keeping import is_back, last_report
 from raybench.records.rundir import RunDirectory
 
 if TYPE_CHECKING:

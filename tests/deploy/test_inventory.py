@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from raybench.deploy import ledger
+from raybench.deploy import digests
+from raybench.deploy.digests import DigestCache, digest_file
 from raybench.deploy.inventory import take_inventory
-from raybench.deploy.ledger import DigestCache, digest_file
 from raybench.errors import ConfigError
 from raybench.scenario.launch import Inventory
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DigestCache:
-    monkeypatch.setattr(ledger, "LARGE_BYTES", 4)
+    monkeypatch.setattr(digests, "LARGE_BYTES", 4)
     return DigestCache(tmp_path / "cache" / "sha256.json")
 
 
@@ -76,7 +76,7 @@ def test_a_large_file_is_hashed_once_until_it_changes(
         hashed.append(file.name)
         return real(file, name)
 
-    monkeypatch.setattr(ledger.hashlib, "file_digest", counting)
+    monkeypatch.setattr(digests.hashlib, "file_digest", counting)
     model = tmp_path / "model"
     model.write_bytes(b"12345")
     first = digest_file(model, cache)

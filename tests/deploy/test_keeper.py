@@ -13,8 +13,7 @@ import service_in_use
 from service_in_use import CONFIGURATION, InUse, report_of
 
 from raybench.deploy.keeper import Keeper, note_path
-from raybench.deploy.keeper_report import last_report
-from raybench.deploy.keeping import Keeping
+from raybench.deploy.keeping import Keeping, last_report
 from raybench.deploy.process import LaunchedProcess, LogPattern
 from raybench.scenario.schema import Service
 

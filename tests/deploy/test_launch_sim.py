@@ -48,8 +48,11 @@ def test_a_launched_engine_has_its_url_and_ends_on_stop(stand_in: Path) -> None:
         ('{"ready": false, "error": "port taken"}', 1.5, r"not ready within 1.5 s(.|\n)*port taken"),
     ],
 )
-def test_a_launch_that_fails_leaves_no_process(stand_in: Path, line: str, timeout_s: float, message: str) -> None:
+def test_a_launch_that_fails_leaves_no_process(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, line: str, timeout_s: float, message: str
+) -> None:
+    monkeypatch.setattr("raybench.deploy.own_servers.READY_TIMEOUT_S", timeout_s)
     (stand_in / "line").write_text(line)
     with pytest.raises(TargetError, match=message):
-        launch_sim(Sim(), "127.0.0.1", stand_in / "engine.log", timeout_s=timeout_s)
+        launch_sim(Sim(), "127.0.0.1", stand_in / "engine.log")
     assert not psutil.pid_exists(int((stand_in / "pid").read_text()))

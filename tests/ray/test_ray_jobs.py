@@ -1,5 +1,6 @@
 """A cluster that runs already, reached by nothing but its Job API."""
 
+import socket
 from pathlib import Path
 
 import own_ray
@@ -114,10 +115,12 @@ def test_a_wrong_token_and_a_wrong_address_are_told_apart_from_a_bad_scenario(
     assert refused.exit_code == 3, refused.output
     assert cluster.job_api in refused.output
     assert "RAY_AUTH_TOKEN" in refused.output
-    [port] = own_ray.free_ports(1)
-    lost = product.run(
-        "submit", scenario, "--address", f"http://127.0.0.1:{port}", folder=tmp_path, env=cluster.outside
-    )
+    with socket.socket() as held:  # bound, so that nobody else takes the port; nobody listens
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        lost = product.run(
+            "submit", scenario, "--address", f"http://127.0.0.1:{port}", folder=tmp_path, env=cluster.outside
+        )
     assert lost.exit_code == 3, lost.output
     assert f"no Ray Job API at http://127.0.0.1:{port}" in lost.output
     assert "Traceback" not in refused.output + lost.output

@@ -14,7 +14,7 @@ import ray_product as product
 import service_in_use
 from service_in_use import CONFIGURATION, InUse, report_of
 
-from raybench.deploy.keeper_report import ENDS
+from raybench.deploy.keeping import ENDS
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow]
 

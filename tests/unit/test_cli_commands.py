@@ -214,6 +214,11 @@ def test_a_manifest_that_cannot_be_used(cli: Cli, tmp_path: Path, manifest: str)
     assert "Traceback" not in err
 
 
+def test_not_to_wait_needs_a_cluster_that_goes_on(cli: Cli) -> None:
+    code, _, err = cli("submit", "demo", "--no-wait")
+    assert (code, "--no-wait needs a running cluster" in err) == (2, True)
+
+
 def test_two_clusters_at_once(cli: Cli) -> None:
     cluster = ROOT / "clusters" / "two-node.yaml"
     code, _, err = cli(

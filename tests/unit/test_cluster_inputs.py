@@ -1,12 +1,14 @@
-"""A resumed run replays the traces, and sends the prompts, that it began with."""
+"""A resumed run replays the traces, and sends the text, that it began with."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from raybench.cluster.inputs import Inputs, refuse_changed
 from raybench.errors import RunDirectoryError
 from raybench.scenario.load import parse_scenario
+from raybench.scenario.schema import Scenario
 
 SCENARIO = """
 name: test
@@ -31,6 +33,19 @@ def test_a_trace_that_has_changed_is_refused_on_resume(tmp_path: Path) -> None:
     path.write_text("timestamp_s\n1\n")
     with pytest.raises(RunDirectoryError, match="the trace of w has changed since the run began"):
         refuse_changed(before, told())
+
+
+def test_a_corpus_that_has_changed_is_refused_on_resume(tmp_path: Path) -> None:
+    given = {"name": "s", "arms": {"a": {"url": "http://t:1"}}, "corpus": {"path": "ids.npy"}}
+    given["workloads"] = [{"name": "w", "input_tokens": 64, "output_tokens": 4, "concurrency": [1]}]
+    scenario = Scenario.model_validate(given)
+    told = []
+    for first in (0, 0, 1):
+        np.save(tmp_path / "ids.npy", np.arange(first, first + 4096, dtype=np.int32))
+        told.append(Inputs.read(scenario, tmp_path).told(scenario, tmp_path))
+    refuse_changed(told[0], told[1])
+    with pytest.raises(RunDirectoryError, match=r"the corpus ids\.npy has changed since the run began"):
+        refuse_changed(told[0], told[2])
 
 
 def test_a_prompt_that_has_changed_is_refused_on_resume() -> None:

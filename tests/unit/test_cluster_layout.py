@@ -128,6 +128,13 @@ def test_o_r3_fewer_nodes_are_taken_only_where_the_scenario_allows_it_and_noted(
         chosen([node(1)], load=load)
 
 
+def test_o_r3_the_least_number_alone_is_what_was_asked_where_there_are_fewer() -> None:
+    with pytest.raises(ClusterError, match="asked 3 client nodes, 2 available"):
+        chosen([node(1), node(2)], load=Load(client_nodes_min=3))
+    layout = chosen([node(number) for number in range(1, 5)], load=Load(client_nodes_min=3))
+    assert (clients(layout), layout.notes) == (["id1", "id2", "id3", "id4"], ())
+
+
 def test_an_own_node_that_is_not_listed_is_an_error() -> None:
     with pytest.raises(ClusterError, match="own node"):
         chosen([node(2)])

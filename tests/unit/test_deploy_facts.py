@@ -1,4 +1,4 @@
-"""Facts of deployments and hosts, and the limits that follow from them."""
+"""What a host says of itself, and what it does not."""
 
 import getpass
 import json
@@ -7,38 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.deploy.facts import (
-    host_facts,
-    write_gpu_inventory,
-)
-from raybench.monitors.gpu import GpuDevice, GpuStatus
-from raybench.records.rundir import RunDirectory
-from raybench.records.strict_json import read_json
-
-
-def test_the_inventory_gathers_the_devices_of_all_hosts(tmp_path: Path) -> None:
-    run = RunDirectory(tmp_path)
-    device = GpuDevice("GPU-a", 0, "NVIDIA Test", 80, "580.1")
-    write_gpu_inventory(run, "a", "one", GpuStatus(True, devices=(device,), warnings=("w",)))
-    path = write_gpu_inventory(run, "a", "two", GpuStatus(False, "nvmlInit: Driver Not Loaded"))
-    assert read_json(path) == {
-        "one": {
-            "available": True,
-            "reason": None,
-            "devices": [
-                {
-                    "uuid": "GPU-a",
-                    "index": 0,
-                    "name": "NVIDIA Test",
-                    "memory_total_bytes": 80,
-                    "driver_version": "580.1",
-                    "parent_uuid": None,
-                }
-            ],
-            "warnings": ["w"],
-        },
-        "two": {"available": False, "reason": "nvmlInit: Driver Not Loaded", "devices": [], "warnings": []},
-    }
+from raybench.deploy.facts import host_facts
 
 
 def test_host_facts_are_plain_data_with_the_versions_that_matter() -> None:

@@ -1,6 +1,6 @@
 """One line on the service in use: quiet when it is back, loud when it may not be."""
 
-from raybench.deploy.keeper_report import is_back
+from raybench.deploy.keeping import is_back
 from raybench.report.service import service_line
 
 BASE = {"service": "http://h:1", "problems": []}

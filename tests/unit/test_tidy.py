@@ -36,7 +36,7 @@ ROOMS = (
     "sim",
     "cli",
 )
-CLI_FILES = ("__main__", "arguments", "cli", "deploying", "driver", "reading", "running", "submission")
+CLI_FILES = ("__main__", "arguments", "cli", "deploying", "driver", "reading", "roofline", "running", "submission")
 #: Any room may import these.
 FREE = ("raybench", "raybench.errors")
 

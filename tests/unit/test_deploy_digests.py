@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.deploy.ledger import DirectoryDigest, FileDigest, digest_directory, digest_file, digest_input
+from raybench.deploy.digests import DirectoryDigest, FileDigest, digest_directory, digest_file, digest_input
 from raybench.errors import ConfigError
 
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

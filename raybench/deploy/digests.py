@@ -76,12 +76,12 @@ def digest_file(path: Path, cache: DigestCache | None = None) -> FileDigest:
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
-            large = cache is not None and status.st_size >= LARGE_BYTES
-            if large and cache is not None and (known := cache.find(path, status)) is not None:
+            cache = cache if status.st_size >= LARGE_BYTES else None
+            if cache is not None and (known := cache.find(path, status)) is not None:
                 return FileDigest(path.name, status.st_size, known)
             # Reads in chunks; the size is taken from the same open file as the content.
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            if large and cache is not None:
+            if cache is not None:
                 cache.keep(path, status, sha256)
             return FileDigest(path.name, file.tell(), sha256)
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.submission import MODULE_WAY_OUT, unexplained_end
+from raybench.cluster.submit import MODULE_WAY_OUT, unexplained_end
 
 TRACEBACK = [
     "Traceback (most recent call last):",
