@@ -7,7 +7,6 @@ outlives the command, whatever ends the command.
 from __future__ import annotations
 
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from raybench.cluster.submit import connect
+from raybench.deploy.ports import free_ports
 from raybench.deploy.process import LaunchedProcess
 from raybench.errors import ClusterError, TargetError
 
@@ -32,7 +32,7 @@ def local_ray() -> Iterator[str]:
     disturbs another Ray, and does not become the machine's recorded one.
     """
     folder = Path(tempfile.mkdtemp(prefix="rb"))
-    gcs, dashboard, agent, client = _free_ports(4)
+    gcs, dashboard, agent, client = free_ports(4)
     address = f"http://127.0.0.1:{dashboard}"
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={folder}"]
@@ -62,12 +62,3 @@ def local_ray() -> Iterator[str]:
         except TargetError as error:
             raise ClusterError(f"a local Ray could not be started: {error}") from error
         yield ready
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on at this moment."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]

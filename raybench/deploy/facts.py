@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from raybench.deploy.ports import local_port_range
 from raybench.monitors.gpu import GpuStatus
 from raybench.records.rundir import RunDirectory, read_json, write_json
 
@@ -21,8 +22,6 @@ GPUS_FILE = "gpus.json"
 
 #: Distributions whose version may change a measured number.
 PACKAGES = ("raybench", "ray", "aiohttp", "uvloop", "orjson", "numpy", "pyarrow", "pydantic", "nvidia-ml-py")
-
-_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def write_gpu_inventory(run: RunDirectory, arm: str, host: str, status: GpuStatus) -> Path:
@@ -60,7 +59,7 @@ def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
         "cpus_usable": _usable_cpus(),
         "memory_total_bytes": psutil.virtual_memory().total,
         "open_files_max": {"soft": _limit(files_soft), "hard": _limit(files_hard)},
-        "local_ports": _local_ports(),
+        "local_ports": local_port_range(),
     }
 
 
@@ -87,12 +86,3 @@ def _cpu_model() -> str | None:
         return None
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, None)
-
-
-def _local_ports() -> list[int] | None:
-    """First and last port that outgoing connections may use: their number bounds the connections."""
-    try:
-        first, last = _PORT_RANGE.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return [int(first), int(last)]

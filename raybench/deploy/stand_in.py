@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raybench.deploy.commands import run_command
+from raybench.deploy.ports import free_ports
 from raybench.errors import TargetError
 from raybench.scenario.schema import Arm, Service
 from raybench.scenario.sim_block import Sim
@@ -28,11 +28,9 @@ _CONFIGURATION, _PID, _OUTPUT = "service.json", "pid", "service.out"
 @contextmanager
 def service_stand_in(service: Service) -> Iterator[Service]:
     """One that is up, with `service`'s own verification. Raises TargetError when it does not start."""
-    with tempfile.TemporaryDirectory(prefix="raybench-") as name, socket.socket() as probe:
+    with tempfile.TemporaryDirectory(prefix="raybench-") as name:
         folder = Path(name)
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-        probe.close()
+        [port] = free_ports(1)
         (folder / _CONFIGURATION).write_text(Sim(time_compression=50).model_dump_json())
         (folder / _OUTPUT).touch()  # the engine, in the background, may open it after it is looked at
         stand_in = _service(service, folder, port)

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+
+from raybench.deploy.ports import free_ports
 
 LIMIT_S = 60.0
 
@@ -38,9 +39,7 @@ http.server.HTTPServer(("127.0.0.1", port), Ok).serve_forever()
 
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    [port] = free_ports(1)
     (tmp_path / "server.py").write_text(SERVER)
     launch = {
         "argv": [sys.executable, "-I", "-S", str(tmp_path / "server.py"), "{max_context}", str(port)],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 import sys
 import tempfile
 import urllib.request
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 from ray_product import LIMIT_S, environment
 
+from raybench.deploy.ports import free_ports
 from raybench.deploy.process import LaunchedProcess, LogPattern
 
 OBJECT_STORE_BYTES = 100_000_000
@@ -135,11 +135,3 @@ def _node(
         stack.callback(process.stop)
         process.wait_ready(LogPattern("This command will now block forever"), LIMIT_S)
         yield process, folder
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from raybench.deploy.ports import free_ports
 
 LIMIT_S = 60.0
 CONFIGURATION = b'{"time_compression": 50, "max_running_requests": 12}'
@@ -101,9 +102,7 @@ def service(folder: Path, address: str = "127.0.0.1", prefix: Sequence[str] = ()
     """Up, with its configuration; whatever it was restarted as ends with the block. prefix: as of InUse."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "service.json").write_bytes(CONFIGURATION)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    [port] = free_ports(1)
     script = folder / "service.sh"
     script.write_text(
         _SCRIPT.replace("PYTHON", sys.executable).replace("PORT", str(port)).replace("ADDRESS", address)

@@ -6,6 +6,8 @@ import own_ray
 import pytest
 import ray_product as product
 
+from raybench.deploy.ports import free_ports
+
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
@@ -114,7 +116,7 @@ def test_a_wrong_token_and_a_wrong_address_are_told_apart_from_a_bad_scenario(
     assert refused.exit_code == 3, refused.output
     assert cluster.job_api in refused.output
     assert "RAY_AUTH_TOKEN" in refused.output
-    [port] = own_ray.free_ports(1)
+    [port] = free_ports(1)
     lost = product.run(
         "submit", scenario, "--address", f"http://127.0.0.1:{port}", folder=tmp_path, env=cluster.outside
     )
