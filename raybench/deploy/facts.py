@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
+from raybench.deploy.ports import local_port_range
+
 #: Distributions whose version may change a measured number.
 PACKAGES = ("raybench", "ray", "aiohttp", "uvloop", "orjson", "numpy", "pyarrow", "pydantic", "nvidia-ml-py")
-
-_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
@@ -36,7 +36,7 @@ def host_facts(*, ray_version: str | None = None) -> dict[str, object]:
         "cpus_usable": _usable_cpus(),
         "memory_total_bytes": psutil.virtual_memory().total,
         "open_files_max": {"soft": _limit(files_soft), "hard": _limit(files_hard)},
-        "local_ports": local_ports(),
+        "local_ports": local_port_range(),
     }
 
 
@@ -63,12 +63,3 @@ def _cpu_model() -> str | None:
         return None
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, None)
-
-
-def local_ports() -> list[int] | None:
-    """First and last port that outgoing connections may use: their number bounds the connections."""
-    try:
-        first, last = _PORT_RANGE.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return [int(first), int(last)]

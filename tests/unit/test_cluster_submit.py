@@ -60,3 +60,28 @@ def test_a_job_that_the_cluster_does_not_know_is_no_traceback() -> None:
     unknown = RuntimeError("Request failed with status code 404:\nJob job-1 does not exist")
     with pytest.raises(ClusterError, match=r"\(Job job-1 does not exist\)"):
         submit.stop(Api(0, unknown), "job-1")  # type: ignore[arg-type]
+
+
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    "    import typer",
+    "ModuleNotFoundError: No module named 'typer'",
+]
+
+
+def test_a_job_whose_python_lacks_a_module_is_told_where_python_comes_from() -> None:
+    end = submit.unexplained_end("FAILED", TRACEBACK)
+    assert end["exit_code"] == 3
+    assert end["message"].endswith(f"No module named 'typer'\n{submit.MODULE_WAY_OUT}")
+
+
+@pytest.mark.parametrize("said", [[], ["Killed"]])
+def test_any_other_end_is_told_by_its_last_words_alone(said: list[str]) -> None:
+    end = submit.unexplained_end("FAILED", said)
+    assert end["message"] == "\n".join(
+        ["the job ended as FAILED without an outcome" + "; its last words:" * bool(said), *said]
+    )
+
+
+def test_a_stopped_job_is_no_failure_of_the_cluster() -> None:
+    assert submit.unexplained_end("STOPPED", ["Killed"]) == {"message": "the run was stopped", "exit_code": 1}

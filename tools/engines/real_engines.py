@@ -34,6 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raybench.deploy.ports import free_ports
 from raybench.deploy.process import LaunchedProcess, UrlAnswers
 
 HERE = Path(__file__).resolve().parent
@@ -219,7 +220,7 @@ def serving(
     Raises TargetError, with the end of its log, when it does not come up.
     """
     python, recipe = prepare(engine, say), RECIPES[engine]
-    port = port or free_port()
+    port = port or free_ports(1)[0]
     argv = [str(python), str(HERE / recipe.script), *recipe.model, "--port", str(port), *options]
     if engine == "llamacpp":
         slots = log_path.with_suffix(".slots")
@@ -231,17 +232,15 @@ def serving(
         yield Server(engine, url, log_path)
 
 
-def free_port(preferred: int = 0) -> int:
-    """The preferred port if nothing listens there, else any."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise OSError("no free port on 127.0.0.1")
+def is_free(port: int) -> bool:
+    """Whether nothing listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def pointed_at(scenario: Path, server: Server, folder: Path) -> Path:
@@ -279,7 +278,8 @@ def demo(runs_dir: Path) -> int:
     log_path.unlink(missing_ok=True)
     prepare("sglang")
     print(f"starting SGLang on the CPU (15 to 40 s), log {log_path} ...", flush=True)
-    with serving("sglang", log_path, port=free_port(RECIPES["sglang"].port)) as server:
+    known = RECIPES["sglang"].port
+    with serving("sglang", log_path, port=known if is_free(known) else None) as server:
         scenario = pointed_at(ROOT / "scenarios" / "local_sglang.yaml", server, HOME)
         earlier = set(runs_dir.glob("*/manifest.json"))
         before = server.tally()
