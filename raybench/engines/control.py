@@ -64,11 +64,17 @@ async def read_metrics(http: Http, *families: str) -> Metrics | None:
 
 
 async def read_latencies(http: Http, names: Mapping[LatencyName, str]) -> dict[str, Histogram]:
-    """Latency histograms of one /metrics read; without those that the engine lacks, or has not observed yet."""
+    """Latency histograms of one /metrics read; without those that the engine lacks, or has not observed yet.
+
+    Empty as well when they cannot be read.
+    """
     metrics = await read_metrics(http, *names.values())
     if metrics is None:
         return {}
-    found = {name: _histogram(metrics, family) for name, family in names.items()}
+    try:
+        found = {name: _histogram(metrics, family) for name, family in names.items()}
+    except (KeyError, ValueError):  # a bucket without a bound, or with one that is no number
+        return {}
     return {name: histogram for name, histogram in found.items() if histogram is not None}
 
 

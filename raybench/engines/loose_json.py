@@ -26,7 +26,8 @@ def parse_object(data: bytes) -> JsonObject | None:
 
 
 def int_of(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A count: not negative, and within the 32 bits of a column."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
 
 
 def float_of(value: object) -> float | None:

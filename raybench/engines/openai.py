@@ -135,7 +135,8 @@ class OpenAIReader:
     def _take_tool_call(self, call: JsonObject) -> None:
         """A whole call, or a piece of one: a stream sends the name once and the arguments in pieces."""
         index = int_of(call.get("index"))
-        known = self._calls.setdefault(len(self._calls) if index is None else index, ToolCall())
+        own = -1 - len(self._calls)  # of a call that comes without one
+        known = self._calls.setdefault(own if index is None else index, ToolCall())
         function = object_of(call.get("function"))
         known.name = str_of(function.get("name")) or known.name
         known.arguments += str_of(function.get("arguments")) or ""

@@ -51,8 +51,8 @@ def read_request_log(lines: Iterable[bytes]) -> Iterator[LoggedRequest]:
 def _request(entry: JsonObject) -> LoggedRequest | None:
     asked, result = object_of(entry.get("request")), object_of(entry.get("result"))
     seconds, drafts = object_of(entry.get("timings_seconds")), object_of(entry.get("speculative"))
-    identity, ended = asked.get("request_id"), int_of(entry.get("timestamp_unix_ms"))
-    if not isinstance(identity, int | str) or ended is None:
+    identity, ended = asked.get("request_id"), entry.get("timestamp_unix_ms")
+    if not isinstance(identity, int | str) or not isinstance(ended, int):
         return None
     before = [float_of(seconds.get(name)) for name in ("prepare", "vision", "prefill")]
     ttft_s = float_of(seconds.get("ttft"))

@@ -28,8 +28,8 @@ _COUNT = b'"completion_tokens":'
 _QUOTE = ord('"')
 _NEWLINE = ord("\n")
 _DIGITS = frozenset(b"0123456789")
-#: A count of more digits is none.
-_DIGITS_MAX = 18
+#: A count of more digits is none that a column holds.
+_DIGITS_MAX = 9
 
 
 class SkimmingDecoder:

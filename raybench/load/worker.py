@@ -10,6 +10,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Protocol
 
 from raybench.corpus.rendered import Rendered
@@ -21,7 +22,6 @@ from raybench.load.health import WorkerHealth
 from raybench.load.leases import Recall, Returned
 from raybench.load.open_loop import OpenLoop
 from raybench.load.order import Order, OrderKey, WorkerSummary
-from raybench.load.pacer import Sends
 from raybench.load.supply import TicketSupply
 from raybench.records.clock import AnchoredClock, Clock, ClockOffset
 from raybench.records.schema import REQUESTS, WORKER, Outcome
@@ -206,34 +206,25 @@ class _Shift:
         return self.summary()
 
     async def _send_all(self, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
-        """Lease, prepare, wait for the start, keep all slots in flight. Returns when it is cancelled, too."""
-        if self._order.sends is not None:
-            await self._send_on_schedule(self._order.sends, start_unix_ns, flusher)
-            return
+        """Prepare, wait for the start, send. Returns when it is cancelled, too."""
+        sends, armed, anchor = self._order.sends, self._armed, self._clock.anchor
         try:
-            await self.tickets.first()
-            first = self.tickets.next_ones(self._order.slots)
-            self._armed.prepare(first)
-            if first:
-                await self._armed.client.open(len(first))
+            if sends is None:
+                await self.tickets.first()
+                first = self.tickets.next_ones(self._order.slots)
+                armed.prepare(first)
+                await armed.client.open(len(first))
+                send = partial(self._start_slots, start_unix_ns)
+            else:
+                loop = OpenLoop(sends, self._clock, armed.prepare, self._exchange, self._health.started)
+                loop.prepare()
+                await armed.client.open(loop.connections)
+                # By the anchor: a stall between two reads of the clock here would shift the whole schedule.
+                send = partial(loop.run, anchor.monotonic_ns + start_unix_ns - anchor.unix_ns)
             await self._wait_until(start_unix_ns)
         except asyncio.CancelledError:
             return
-        starter = asyncio.ensure_future(self._start_slots(start_unix_ns))
-        await _wait_for(starter, self._slots, flusher)
-
-    async def _send_on_schedule(self, sends: Sends, start_unix_ns: int, flusher: asyncio.Task[None]) -> None:
-        """An open loop instead of slots."""
-        loop = OpenLoop(sends, self._clock, self._armed.prepare, self._exchange, self._health.started)
-        try:
-            loop.prepare()
-            await self._armed.client.open(loop.connections)
-            await self._wait_until(start_unix_ns)
-        except asyncio.CancelledError:
-            return
-        # By the anchor: a stall between two reads of the clock here would shift the whole schedule.
-        start_ns = self._clock.anchor.monotonic_ns + start_unix_ns - self._clock.anchor.unix_ns
-        await _wait_for(asyncio.ensure_future(loop.run(start_ns)), [], flusher)
+        await _wait_for(asyncio.ensure_future(send()), self._slots, flusher)
 
     async def _start_slots(self, start_unix_ns: int) -> None:
         """Start the slots at the order's rate, then wait for all of them.

@@ -110,37 +110,35 @@ def read_part(path: Path) -> Part:
     except OSError as error:
         raise RunDirectoryError(f"{path}: cannot be read: {error.strerror or error}") from None
     start = len(FILE_MAGIC) if data[: len(FILE_MAGIC)].equals(pa.py_buffer(FILE_MAGIC)) else 0
-    schema, batches, end = _read_batches(data.slice(start))
+    schema, metadata, batches, end = _read_batches(data.slice(start))
     end += start
     closed = schema is not None and data[end : end + len(END_OF_STREAM)].equals(pa.py_buffer(END_OF_STREAM))
     if closed:
         end = size if _is_closed_file(data, start) else end + len(END_OF_STREAM)
-    schema = pa.schema([]) if schema is None else schema
-    return Part(
-        path=path,
-        table=pa.Table.from_batches(batches, schema=schema.remove_metadata()),
-        closed=closed,
-        dropped_bytes=size - end,
-        metadata={key.decode(): value.decode() for key, value in (schema.metadata or {}).items()},
-    )
+    table = pa.Table.from_batches(batches, schema=pa.schema([]) if schema is None else schema)
+    return Part(path, table, closed, size - end, metadata)
 
 
-def _read_batches(data: pa.Buffer) -> tuple[pa.Schema | None, list[pa.RecordBatch], int]:
-    """Schema, whole batches, and where the last whole message ends. Never raises for torn bytes."""
+def _read_batches(data: pa.Buffer) -> tuple[pa.Schema | None, dict[str, str], list[pa.RecordBatch], int]:
+    """Schema, its metadata, whole batches, and where the last whole message ends.
+
+    Never raises for torn or damaged bytes.
+    """
     source = pa.BufferReader(data)
     batches: list[pa.RecordBatch] = []
     try:
         schema = pa.ipc.read_schema(pa.ipc.read_message(source))
-    except (pa.ArrowException, OSError, EOFError):
-        return None, [], 0
-    plain = schema.remove_metadata()
+        metadata = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+        schema = pa.schema([(field.name, field.type) for field in schema])  # a damaged name shows when it is read
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError):
+        return None, {}, [], 0
     end = source.tell()
     while True:
         try:
-            batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), plain)
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
             batch.validate(full=True)
         except (pa.ArrowException, OSError, EOFError):
-            return schema, batches, end
+            return schema, metadata, batches, end
         batches.append(batch)
         end = source.tell()
 

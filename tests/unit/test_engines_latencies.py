@@ -16,6 +16,7 @@ from raybench.engines import ENGINES
 from raybench.engines.contract import Reply
 from raybench.engines.histogram import Histogram
 
+SERIES = b"vllm:time_to_first_token_seconds"
 BOUNDS = (0.1, 0.5, 1.0, 5.0)
 
 
@@ -64,6 +65,9 @@ def test_an_engine_without_histograms_or_without_metrics_has_none() -> None:
     assert read("openai", Reply(200, b"")) == {}
     assert read("sglang", Reply(404, b"")) == {}
     assert read("sglang", Reply(200, b"<html>")) == {}
+    for bound in (b"", b'{le="0.x"}', b'{le="+Inf"} 1\n' + SERIES + b"_bucket"):
+        page = SERIES + b"_count 1\n" + SERIES + b"_sum 1\n" + SERIES + b"_bucket" + bound + b" 1\n"
+        assert read("vllm", Reply(200, page)) == {}
 
 
 @given(st.lists(st.floats(0.01, 9), max_size=30), st.lists(st.floats(0.01, 9), min_size=1, max_size=30))

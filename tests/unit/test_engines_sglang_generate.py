@@ -10,6 +10,9 @@ from engine_captures import EVENT_BYTES_MAX, decode
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, RequestShape
 from raybench.engines.sglang_generate import StreamedText
+from raybench.load.exchange import OF_ANSWER
+from raybench.records.schema import REQUESTS
+from raybench.records.stream import ArrowEncoder
 
 SGLANG = ENGINES["sglang"]
 SHAPE = RequestShape(route="generate", input_tokens=5, output_tokens=3)
@@ -202,6 +205,19 @@ def test_what_the_server_says_of_a_request_is_read_under_old_and_new_names() -> 
     )  # fmt: skip
     assert (old.retractions, old.accept_length, old.engine_ttft_s) == (1, 2.0, 0.25)
     assert (old.dp_rank, old.cached_tokens_device) == (None, None)
+
+
+@pytest.mark.parametrize("skim", [False, True])
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31, 2**63, 2**64 - 1, -1])
+def test_a_number_that_no_column_holds_is_unknown_and_every_record_can_be_kept(number: int, skim: bool) -> None:
+    counts = {"prompt_tokens": number, "dp_rank": number, "num_retractions": number, "spec_verify_ct": number}
+    messages = [message("A", [1], 1), message("B", [2], number, **counts), message("C", [3], 3, LENGTH, **counts)]
+    stream = [b"data: " + json.dumps(one, separators=(",", ":")).encode() + b"\n\n" for one in messages]
+    decoder = SGLANG.decoder(SHAPE, event_bytes_max=EVENT_BYTES_MAX, skim=skim)
+    answer = decode(decoder, list(enumerate(stream)))
+    known = number if number == 2**31 - 1 else None
+    assert (answer.input_tokens, answer.dp_rank, answer.retractions, answer.verify_rounds) == (known,) * 4
+    assert ArrowEncoder(REQUESTS).encode([{name: getattr(answer, name) for name in OF_ANSWER}])
 
 
 def test_details_that_are_null_because_nothing_was_cached_leave_nothing_for_device_and_host() -> None:

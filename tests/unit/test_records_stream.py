@@ -142,6 +142,13 @@ def test_a_tail_that_is_no_message_is_dropped_and_does_not_look_closed(tmp_path:
     assert (part.closed, part.dropped_bytes) == (False, len(tail))
 
 
+@pytest.mark.parametrize("text", [b"gaps", b"worker", b"w0"], ids=["column", "key", "value"])
+def test_a_damaged_text_in_the_schema_leaves_nothing_readable(tmp_path: Path, text: bytes) -> None:
+    data = b"".join([*stream_of(2), END_OF_STREAM]).replace(text, b"\xff" * len(text))
+    part = read_part(write(tmp_path / "p.arrows", data))
+    assert (part.table.num_columns, part.closed, part.dropped_bytes, part.metadata) == (0, False, len(data), {})
+
+
 def test_bytes_behind_the_end_marker_are_told(tmp_path: Path) -> None:
     part = read_part(write(tmp_path / "p.arrows", *stream_of(1), END_OF_STREAM, b"more"))
     assert (part.closed, part.dropped_bytes) == (True, 4)
