@@ -14,11 +14,10 @@ from raybench.scenario.sim_block import Sim
 from raybench.sim import info, metrics
 from raybench.sim.engine import Engine
 from raybench.sim.faults import Faults
-from raybench.sim.nvml import read_devices
 from raybench.sim.profiles import make_profile
 from raybench.sim.server import ServerLog
 
-IDENTITY = info.Identity(Sim(), "127.0.0.1", 30_000, 4711, 99, 0.5)
+IDENTITY = info.Identity(False, "127.0.0.1", 30_000, 4711, 99, 0.5)
 MIB = 1024 * 1024
 
 
@@ -172,7 +171,7 @@ def test_each_pipeline_stage_prints_the_scheduler_lines_and_the_front_prints_onc
 
 
 def used_mib(engine: Engine) -> list[float]:
-    devices = read_devices(engine)
+    devices = info.gpus(engine)
     for device in devices:
         total, free = device["memory_total_bytes"], device["memory_free_bytes"]
         assert device["memory_used_bytes"] == total - free
@@ -196,13 +195,13 @@ def test_device_memory_goes_from_the_seeds_idle_level_to_its_peak_and_back_at_a_
 
 def test_devices_are_told_apart_and_show_load() -> None:
     engine = make_engine()
-    devices = read_devices(engine)
+    devices = info.gpus(engine)
     assert [device["index"] for device in devices] == [0, 1]
     assert len({device["uuid"] for device in devices}) == 2
     assert {device["utilization_gpu_percent"] for device in devices} == {0.0}
     engine.submit(ask("1", prompt(1, 100), 50), 0.0)
     engine.advance(0.01)
-    busy = read_devices(engine)
+    busy = info.gpus(engine)
     assert [device["uuid"] for device in busy] == [device["uuid"] for device in devices]
     assert {device["utilization_gpu_percent"] for device in busy} == {100.0}
     assert busy[0]["power_w"] > devices[0]["power_w"]
