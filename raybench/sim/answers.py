@@ -18,7 +18,7 @@ from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
 from raybench.sim.replies import json_reply, message_reply, object_reply, refusal_object, validation_reply
-from raybench.sim.request import UNAVAILABLE, Finish, Request
+from raybench.sim.request import UNAVAILABLE, Request
 from raybench.sim.spoil import COMMENT, Piece, Stream
 
 EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
@@ -61,7 +61,7 @@ class Answers:
             return spoiled
         if not request.stream:
             await self._whole(request)
-            if (refusal := _refusal(request)) is not None:
+            if (refusal := request.refusal) is not None:
                 if refusal.status == UNAVAILABLE:
                     return json_reply(refusal_object(refusal), UNAVAILABLE)
                 return message_reply(refusal.message or "")
@@ -106,7 +106,7 @@ class Answers:
         if request.stream:
             return await self._stream(http, request, wire.chunks, fate, at_once=False)
         await self._whole(request)
-        if (refusal := _refusal(request)) is not None:
+        if (refusal := request.refusal) is not None:
             return json_reply(refusal_object(refusal), refusal.status or 400)
         return web.Response(body=wire.answer(), content_type="application/json")
 
@@ -207,9 +207,3 @@ def _break(http: web.Request) -> None:
     if transport is not None:
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
-
-
-def _refusal(request: Request) -> Finish | None:
-    """How the scheduler refused this request, if it did."""
-    finish = request.finish
-    return finish if finish is not None and finish.status is not None else None

@@ -16,23 +16,23 @@ class VirtualClock:
         monotonic: Callable[[], float] = time.monotonic,
         unix: Callable[[], float] = time.time,
     ) -> None:
-        self.compression = compression
+        self._compression = compression
         self._monotonic = monotonic
         self._origin = monotonic()
         self._origin_unix = unix()
 
     def now(self) -> float:
         """Virtual seconds."""
-        return (self._monotonic() - self._origin) * self.compression
+        return (self._monotonic() - self._origin) * self._compression
 
     def skip(self, virtual_s: float) -> None:
         """Go forward without waiting, so that `now` is at least `virtual_s`."""
-        self._origin -= max(virtual_s - self.now(), 0.0) / self.compression
+        self._origin -= max(virtual_s - self.now(), 0.0) / self._compression
 
     def wall(self, virtual_s: float) -> float:
         """A duration as a client measures it, in seconds."""
-        return virtual_s / self.compression
+        return virtual_s / self._compression
 
     def unix(self, virtual_s: float) -> float:
         """A moment as unix seconds."""
-        return self._origin_unix + virtual_s / self.compression
+        return self._origin_unix + virtual_s / self._compression

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from raybench.sim import info, metrics
 from raybench.sim.driver import Driver
-from raybench.sim.nvml import read_devices
 from raybench.sim.replies import json_reply, text_reply
 
 FLUSH_POLL_S = 0.005
@@ -169,19 +168,15 @@ class Control:
         return response
 
     async def gpus(self, _: web.Request) -> web.Response:
-        return json_reply(read_devices(self._engine))
+        return json_reply(info.gpus(self._engine))
 
     async def state(self, _: web.Request) -> web.Response:
         """The truth, which raybench's own numbers are compared with in tests."""
         return json_reply(
             {
-                "profile": self._engine.profile.name,
-                "time_compression": self._clock.compression,
-                "virtual_s": self._clock.now(),
                 "in_flight": self._engine.in_flight,
                 "in_flight_max": self._engine.in_flight_max,
                 "running_max": self._engine.running_max,
-                "flushes": self._engine.flushes,
                 "arrivals": [dataclasses.asdict(arrival) for arrival in self._driver.arrivals],
             }
         )

@@ -60,12 +60,12 @@ class Engine:
         self.faults = faults
         self.now = 0.0
         self.ring = TokenRing(seed)
-        self.tally = Tally(log, compression, faults)
+        self.tally = Tally(log, compression, faults, profile.drafts)
         pages = profile.kv_pool_tokens // profile.page_tokens
         host_pages = int(pages * faults.host_tier_ratio(profile.host_tier_ratio))
         self.pool = KvPool(pages, profile.page_tokens, radix=profile.radix_cache, host_pages=host_pages)
         self.running: list[Request] = []
-        self.in_flight_max = self.running_max = self.flushes = 0
+        self.in_flight_max = self.running_max = 0
         #: Highest number of pages in use and of requests running since the last flush.
         self.pages_peak = self.running_peak = 0
         self._seed = seed
@@ -170,7 +170,6 @@ class Engine:
             if self.faults.flush_clears_device():
                 self.pool.flush(host=self.faults.flush_clears_host())
             self.pages_peak = self.running_peak = 0
-            self.flushes += 1
         self.tally.flushed(done, self.gauges())
         return done
 
@@ -297,7 +296,7 @@ class Engine:
             self._emit(request, count, touched)
         self._share.decoded()
         graph = len(batch) <= self.profile.graph_batch_max
-        self.tally.decode(self.gauges, tokens, verified, self.profile.drafts * verified, self.now, graph=graph)
+        self.tally.decode(self.gauges, tokens, verified, self.now, graph=graph)
 
     def _emit(self, request: Request, count: int, touched: dict[Request, None]) -> None:
         if request.last_token_at is not None:
@@ -305,8 +304,8 @@ class Engine:
         request.output += count
         request.last_token_at = self.now
         touched[request] = None
-        stopped = request.stops_at is not None and request.output >= request.stops_at
-        if stopped or request.output >= request.max_new_tokens:
+        if request.output >= request.output_max:
+            stopped = request.output == request.stops_at
             if self.profile.radix_cache:
                 request.keys = self._keys_with_output(request)
                 self._back_up(self.pool.share(request, request.length, self.now))

@@ -1,26 +1,28 @@
-"""What the simulated engine says of itself: `/server_info`, `/model_info`, `/v1/models`, `/v1/loads`.
+"""What the simulated engine says of itself: `/server_info`, `/model_info`, `/v1/models`, `/v1/loads`, `/sim/gpus`.
 
-The same keys, in the same order, as SGLang 0.5.23; of the hundreds of server arguments those that
-tell something about a deployment.
+The same keys, in the same order, as SGLang 0.5.23 (but for the last, which no engine has); of the hundreds of
+server arguments those that tell something about a deployment.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from raybench.scenario.sim_block import Sim
 from raybench.sim.engine import Engine
 from raybench.sim.profiles import GRAPH_PHASES
 
 VERSION = "0.5.23"
+MIB = 1024 * 1024
+_NAMESPACE = uuid.UUID("6f2d1c36-5b0e-4c7e-9a55-8c0f0b6f3a10")
 
 
 @dataclass(frozen=True)
 class Identity:
     """What is fixed when the server starts. `random_seed` and the start-up times differ from start to start."""
 
-    sim: Sim
+    incremental: bool
     host: str
     port: int
     pid: int
@@ -153,6 +155,42 @@ def get_load(engine: Engine) -> list[dict[str, object]]:
     return [load | {"num_tokens": gauges.used_tokens}]
 
 
+def gpus(engine: Engine) -> list[dict[str, object]]:
+    """Device memory, as NVML would show it: memory in bytes (used = total - free, reserved in it), utilization in
+    percent, power in watts.
+
+    Memory in use = idle level + a share that follows the highest use of the KV pool since the last flush + one
+    that follows the highest number of running requests: the allocator gives nothing back before a flush.
+    """
+    profile, memory = engine.profile, engine.profile.memory
+    grown_mib = memory.kv_full_mib * engine.pages_peak / engine.pool.pages
+    grown_mib += memory.running_full_mib * engine.running_peak / profile.max_running_requests
+    active, power_w = engine.next_time is not None, memory.idle_power_w
+    if active:
+        busy = min(engine.admitted / profile.max_running_requests, 1.0)
+        power_w += (memory.full_power_w - memory.idle_power_w) * (0.6 + 0.4 * busy)
+    total = memory.total_mib * MIB
+    devices: list[dict[str, object]] = []
+    for index in range(memory.devices):
+        # Ranks differ a little, always in the same way: the first one also holds what rank 0 does alone.
+        spread_mib = 96 if index == 0 else 8 * (index % 4)
+        used = min(int((memory.idle_mib + grown_mib + spread_mib) * MIB), total)
+        devices.append(
+            {
+                "index": index,
+                "uuid": f"GPU-{uuid.uuid5(_NAMESPACE, f'{profile.name}/{index}')}",
+                "name": memory.name,
+                "memory_total_bytes": total,
+                "memory_free_bytes": total - used,
+                "memory_used_bytes": used,
+                "memory_reserved_bytes": memory.reserved_mib * MIB,
+                "utilization_gpu_percent": 100.0 if active else 0.0,
+                "power_w": power_w,
+            }
+        )
+    return devices
+
+
 def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
     profile, speculation = engine.profile, engine.profile.speculation
     return {
@@ -189,7 +227,7 @@ def _server_arguments(engine: Engine, identity: Identity) -> dict[str, object]:
         "enable_cache_report": True,
         "stream_interval": 1,
         "stream_response_default_include_usage": False,
-        "incremental_streaming_output": identity.sim.incremental,
+        "incremental_streaming_output": identity.incremental,
         "enable_metrics": True,
         "enable_metrics_for_all_schedulers": False,
         "decode_log_interval": 40,

@@ -29,8 +29,8 @@ class OpenAIWire:
     def chunks(self, begin: int) -> bytes:
         """The events that show output tokens [begin, now); all the closing ones when the request ended."""
         request = self._ask.request
-        if request.finish is not None and request.finish.status is not None:
-            return _event({"error": refusal_object(request.finish)})
+        if (refusal := request.refusal) is not None:
+            return _event({"error": refusal_object(refusal)})
         shown = self._completion(request, begin) if self._kind == "completion" else self._chat(request, begin)
         return shown + self._closing(request)
 

@@ -18,7 +18,6 @@ from raybench.scenario.limits import sim_limits
 from raybench.scenario.sim_block import Sim, SimProfile
 from raybench.sim.speculation import Speculation
 
-MIB = 1024 * 1024
 #: What SGLang captures device graphs for.
 GRAPH_PHASES = ("prefill", "decode", "target_verify", "draft_prefill", "draft_decode", "draft_extend")
 

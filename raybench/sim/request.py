@@ -82,6 +82,11 @@ class Request:
         return self.max_new_tokens if self.stops_at is None else min(self.max_new_tokens, self.stops_at)
 
     @property
+    def refusal(self) -> Finish | None:
+        """How the scheduler refused it, if it did."""
+        return self.finish if self.finish is not None and self.finish.status is not None else None
+
+    @property
     def cached(self) -> int:
         return self.cached_device + self.cached_host
 

@@ -82,7 +82,7 @@ async def serving(
     driver = Driver(engine, VirtualClock(compression))
     driver.warm_up(Request("warmup", tokenize("The capital city of France is"), 8, stream=False))
     startup_s = time.monotonic() - began_s
-    identity = Identity(sim, host, port, os.getpid(), secrets.randbelow(2**30), startup_s)
+    identity = Identity(sim.incremental, host, port, os.getpid(), secrets.randbelow(2**30), startup_s)
     app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_unknown_paths])
     app.on_response_prepare.append(_front(server_log))
     app.add_routes(Answers(driver, server_log.front, incremental=sim.incremental).routes())

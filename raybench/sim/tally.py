@@ -94,11 +94,12 @@ class Gauges:
 
 class Tally:
     """`log` takes finished log lines without their prefix, and the data-parallel rank that prints them;
-    `compression` is virtual over wall seconds."""
+    `compression` is virtual over wall seconds; `drafts` are the tokens that are drafted for a verify step."""
 
-    def __init__(self, log: Callable[[str, int], None], compression: float, faults: Faults) -> None:
+    def __init__(self, log: Callable[[str, int], None], compression: float, faults: Faults, drafts: int) -> None:
         self._log = log
         self._faults = faults
+        self._drafts = drafts
         self._wall = 1.0 / compression
         self.gauges = Gauges()
         #: (name on `/metrics`, value of the label that tells its series apart, or "") -> what is counted.
@@ -107,7 +108,7 @@ class Tally:
         #: Wall seconds of the scheduler, by what it did.
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._prefilled_at = self._decoded_at = 0.0
-        self._decode_steps = self._decoded = self._verified = self._drafted = 0
+        self._decode_steps = self._decoded = self._verified = 0
         self.accept_length = self.accept_rate = 0.0
 
     def restart(self) -> None:
@@ -164,23 +165,13 @@ class Tally:
             rank,
         )
 
-    def decode(
-        self,
-        gauges: Callable[[], Gauges],
-        tokens: int,
-        verified: int,
-        drafted: int,
-        now: float,
-        *,
-        graph: bool,
-    ) -> None:
+    def decode(self, gauges: Callable[[], Gauges], tokens: int, verified: int, now: float, *, graph: bool) -> None:
         """One decode step, by a captured graph or not; reported every 40th time."""
         self.count("realtime_tokens_total", tokens, "decode")
         self.count("cuda_graph_passes_total", 1, "decode_cuda_graph" if graph else "decode_none")
         self.count("spec_verify_calls_total", verified)
         self._decoded += tokens
         self._verified += verified
-        self._drafted += drafted
         self._decode_steps += 1
         if self._decode_steps % DECODE_LOG_INTERVAL:
             return
@@ -189,10 +180,10 @@ class Tally:
         speculation = ""
         if self._verified:
             self.accept_length = self._decoded / self._verified
-            self.accept_rate = (self._decoded - self._verified) / self._drafted
+            self.accept_rate = (self._decoded - self._verified) / (self._drafts * self._verified)
             speculation = f"accept len: {self.accept_length:.2f}, accept rate: {self.accept_rate:.2f}, "
         self.gauges = replace(state, gen_throughput=rate)
-        self._decoded_at, self._decoded, self._verified, self._drafted = now, 0, 0, 0
+        self._decoded_at, self._decoded, self._verified = now, 0, 0
         self._log(
             f"Decode batch, #running-req: {state.running}, #token: {state.used_tokens}, "
             f"token usage: {state.usage:.2f}, {speculation}cuda graph: {state.cuda_graph}, "
