@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from raybench.analysis.lateness import BETWEEN_MS
 from request_rows import failed, ns, request, table
 from synthetic_run import SyntheticRun
 
@@ -24,6 +23,7 @@ from raybench.analysis.agreement import (
     read_agreements,
 )
 from raybench.analysis.history import Attempt
+from raybench.analysis.lateness import BETWEEN_MS
 from raybench.analysis.metrics import LATENCIES
 from raybench.report.agreement import agreement_answer, agreement_section
 from raybench.report.document import Bullets, Heading, Paragraph, Table
