@@ -3,16 +3,12 @@ for reading the merged tables; it needs neither the server nor Ray.
 
 Two books kept by two programs: the client's records, and the engine's counters and histograms before and after
 the load (in the journal) and what it told with each answer. A difference is equal to nothing, within what lies
-between the two clocks, explained by something that is known, or flagged.
-
-A lateness is explained by the head of the answer when it lies before it: with a clock that starts where the
-client read the head, the same comparison agrees. SGLang writes the head of a stream and starts its own clock with
-the next statement (`stream_results` of `/generate`): the wait for its HTTP process is in no number of its own.
+between the two clocks, explained by something that is known, or flagged (`lateness.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,8 +16,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from raybench.analysis import metrics
 from raybench.analysis.history import Attempt, read_history
-from raybench.analysis.metrics import sample, succeeded
+from raybench.analysis.lateness import (
+    AGREES,
+    BETWEEN_SHARE,
+    SOONER_MS,
+    Bounds,
+    Judged,
+    Judgement,
+    apart,
+    before_head,
+    between_ms,
+    later,
+    outside_bucket,
+)
+from raybench.analysis.metrics import of_load, sample, succeeded
 from raybench.analysis.points import merged_table
 from raybench.analysis.stats import Floats, mean, nearest_rank
 from raybench.engines.histogram import Histogram
@@ -29,20 +39,11 @@ from raybench.errors import RunDirectoryError
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory
 
-#: Above, and up to: None = without end.
-Bounds = tuple[float, float | None]
-Judgement = Literal["equal", "agrees", "explained", "flagged"]
-
-#: Between the engine's clock and ours lie its HTTP server, the network and our reading: so much, in ms or as a
-#: share of the engine's value, whichever is more, is no news.
-BETWEEN_MS, BETWEEN_SHARE = 20.0, 0.05
-#: We cannot see an answer before the engine does: what is sooner by more than this is a fault of a clock.
-SOONER_MS = 1.0
-
 _COLUMNS = [
     *("point_id", "phase", "final", "outcome", "tries", "ttft_ms", "tpot_ms", "e2e_ms", "sent_unix_ns"),
     *("sent_ns", "headers_ns", "first_token_ns", "last_token_ns", "input_tokens", "input_tokens_asked"),
-    *("output_tokens", "output_tokens_asked", "cached_tokens", "engine_queue_s", "engine_ttft_s", "engine_e2e_s"),
+    *("output_tokens", "output_tokens_asked", "tokens_source", "cached_tokens"),
+    *("engine_queue_s", "engine_ttft_s", "engine_e2e_s"),
 ]
 _HEALTH_COLUMNS = ["point_id", "attempt", "aligned_unix_ns", "loop_lag_ms_max"]
 
@@ -136,7 +137,7 @@ def read_agreements(run: RunDirectory) -> list[Agreement]:
     if (made_by := run.read_manifest().get("provenance")) is not None:
         raise RunDirectoryError(f"{run.path}: not measured here ({made_by}): no records to hold against an engine")
     rows = pq.read_table(merged_table(run, run.requests_parquet), columns=_COLUMNS, memory_map=False)
-    rows = rows.filter(pc.and_(rows["final"], pc.equal(rows["phase"], "load")))
+    rows = of_load(rows.filter(rows["final"]))
     history = read_history(read_journal(run.journal))
     health = None
     if run.worker_parquet.is_file():
@@ -195,36 +196,26 @@ def _head_ms(ok: pa.Table) -> pa.ChunkedArray:
 
 def _counts(rows: pa.Table, ok: pa.Table, attempt: Attempt) -> Iterator[CountLine]:
     """What failed may be in the engine's counters with all of it, a part of it, or not at all."""
+    failed = rows.num_rows - ok.num_rows
+    input_asked = _sum_of_tries(rows, "input_tokens_asked")
     sums: dict[str, tuple[float | None, float]] = {
         "requests": (ok.num_rows, _sum(rows["tries"])),
-        "input_tokens": (_known_sum(ok["input_tokens"]), _sum_of_tries(rows, "input_tokens_asked")),
-        "output_tokens": (_known_sum(ok["output_tokens"]), _sum_of_tries(rows, "output_tokens_asked")),
-        "cached_tokens": (_known_sum(ok["cached_tokens"]), _sum_of_tries(rows, "input_tokens_asked")),
+        "input_tokens": (metrics.input_tokens(ok), input_asked),
+        "output_tokens": (metrics.output_tokens(ok), _sum_of_tries(rows, "output_tokens_asked")),
+        "cached_tokens": (None if ok["cached_tokens"].null_count else _sum(ok["cached_tokens"]), input_asked),
     }
     for name, (client, most) in sums.items():
-        engine = _moved(attempt.counters_before, attempt.counters_after, name)
-        if engine is None or client is None:
+        before, after = attempt.counters_before.get(name), attempt.counters_after.get(name)
+        if before is None or after is None or client is None:
             continue
+        engine = after - before
         if engine == client:
             yield CountLine(name, engine, client, "equal")
-        elif ok.num_rows < rows.num_rows and client < engine <= most:
-            failed = rows.num_rows - ok.num_rows
+        elif failed and client < engine <= most:
             yield CountLine(name, engine, client, "explained", f"the engine counted some of {failed} that failed")
         else:
-            side = "more" if engine > client else "less"
-            yield CountLine(
-                name, engine, client, "flagged", f"{abs(engine - client):,.0f} {side} than the records"
-            )
-
-
-def _moved(before: Mapping[str, float | None], after: Mapping[str, float | None], name: str) -> float | None:
-    first, last = before.get(name), after.get(name)
-    return None if first is None or last is None else last - first
-
-
-def _known_sum(column: pa.ChunkedArray) -> float | None:
-    """None when one is not known: a sum never takes unknown for zero."""
-    return None if column.null_count else _sum(column)
+            why = f"{abs(engine - client):,.0f} {'more' if engine > client else 'less'} than the records"
+            yield CountLine(name, engine, client, "flagged", why)
 
 
 def _sum(column: pa.ChunkedArray) -> float:
@@ -276,11 +267,12 @@ def _line(name: str, engine: Histogram | None, values: Floats) -> LatencyLine | 
 
 def _gaps(ok: pa.Table) -> tuple[int, float] | None:
     """(how many gaps between tokens there were, their mean in ms) over all requests; None if any is not known."""
-    gaps = pc.subtract(ok["output_tokens"], 1)
+    tokens = metrics.output_tokens(ok)
     spans = pc.subtract(ok["last_token_ns"], ok["first_token_ns"])
-    if gaps.null_count or spans.null_count or not _sum(gaps):
+    if tokens is None or spans.null_count or tokens == ok.num_rows:
         return None
-    return int(_sum(gaps)), _sum(spans) / 1e6 / _sum(gaps)
+    gaps = tokens - ok.num_rows
+    return gaps, _sum(spans) / 1e6 / gaps
 
 
 def _histogram(attempt: Attempt, name: str) -> Histogram | None:
@@ -300,75 +292,29 @@ def _judged(
         if failed and line.engine_n > line.client_n:
             return replace(line, judgement="explained", why=f"{why}: {failed} failed")
         return replace(line, judgement="flagged", why=why)
-    judgement, why = _of_values(line, lag_ms)
-    if why and since_head is not None and _agrees(since_head, line.client_n):
+    judged = _of_values(line, lag_ms)
+    if judged != AGREES and since_head is not None and _agrees(since_head, line.client_n):
         head_ms = line.client_mean_ms - since_head.client_mean_ms
-        judgement, why = _before_head(line.difference_ms, head_ms, judgement, why)
-    return replace(line, judgement=judgement, why=why)
+        judged = before_head(line.difference_ms, head_ms, judged)
+    return replace(line, judgement=judged[0], why=judged[1])
 
 
 def _agrees(since_head: LatencyLine, n: int) -> bool:
-    return since_head.client_n == n and _of_values(since_head, None)[0] == "agrees"
+    return since_head.client_n == n and _of_values(since_head, None) == AGREES
 
 
-def _of_values(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
-    judgement, why = _of_means(line, lag_ms)
-    return _of_percentiles(line, lag_ms) if judgement == "agrees" else (judgement, why)
-
-
-def _of_means(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
-    limit = between_ms(line.engine_mean_ms)
+def _of_values(line: LatencyLine, lag_ms: float | None) -> Judged:
+    """The first of the means and the percentiles that does not agree."""
+    limit_ms = between_ms(line.engine_mean_ms)
     if line.name in ("ttft", "e2e"):
-        return _beyond(line.difference_ms, line.difference_ms, limit, lag_ms)
-    if abs(line.difference_ms) > limit:
-        return "flagged", f"more than {limit:.1f} ms apart"
-    return "agrees", ""
-
-
-def _of_percentiles(line: LatencyLine, lag_ms: float | None) -> tuple[Judgement, str]:
+        judged = later(line.difference_ms, line.difference_ms, limit_ms, lag_ms)
+    else:
+        judged = apart(line.difference_ms, limit_ms)
     pairs = ((50, line.client_p50_ms, line.engine_p50_ms), (99, line.client_p99_ms, line.engine_p99_ms))
     for percent, value, bounds in pairs:
-        if value is None or bounds is None or (outside_ms := _outside_ms(value, bounds)) == 0:
-            continue
-        why = f"P{percent} lies {outside_ms:.1f} ms outside the engine's bucket"
-        if lag_ms is not None and outside_ms <= lag_ms:
-            return "explained", f"{why}; the client was up to {lag_ms:.0f} ms late"
-        return "flagged", why
-    return "agrees", ""
-
-
-def between_ms(engine_ms: float) -> float:
-    """How much later than the engine we may see something that it saw at `engine_ms`."""
-    return max(BETWEEN_MS, BETWEEN_SHARE * engine_ms)
-
-
-def _outside_ms(value_ms: float, bounds_ms: Bounds) -> float:
-    """How far the client's percentile is from where the engine's own would let us see it; 0 inside."""
-    above, up_to = bounds_ms
-    if value_ms < above - SOONER_MS:
-        return above - value_ms
-    if up_to is None or value_ms <= up_to + between_ms(up_to):
-        return 0.0
-    return value_ms - up_to
-
-
-def _beyond(least_ms: float, typical_ms: float, limit_ms: float, lag_ms: float | None) -> tuple[Judgement, str]:
-    """least, typical: client minus engine."""
-    if least_ms < -SOONER_MS and lag_ms is not None and -least_ms <= lag_ms:
-        return "explained", f"the client's stamps were up to {lag_ms:.0f} ms late"
-    if least_ms < -SOONER_MS:
-        return "flagged", f"seen {-least_ms:.1f} ms sooner than the engine: a clock or a stamp is wrong"
-    if typical_ms <= limit_ms:
-        return "agrees", ""
-    if lag_ms is not None and typical_ms <= lag_ms:
-        return "explained", f"the client read up to {lag_ms:.0f} ms late"
-    return "flagged", f"{typical_ms:.1f} ms later than the engine, of which {limit_ms:.1f} ms are no news"
-
-
-def _before_head(late_ms: float, head_ms: float, judgement: Judgement, why: str) -> tuple[Judgement, str]:
-    """judgement, why: without looking at the head; what explains it as well is told as well."""
-    told = f"{late_ms:.1f} ms later than the engine, {head_ms:.1f} ms passed before the head of the answer"
-    return "explained", f"{told}; {why}" if judgement == "explained" else told
+        if judged == AGREES and value is not None and bounds is not None:
+            judged = outside_bucket(percent, value, bounds, lag_ms)
+    return judged
 
 
 def _ms(bounds_s: Bounds | None) -> Bounds | None:
@@ -383,21 +329,22 @@ def _ms(bounds_s: Bounds | None) -> Bounds | None:
 
 def _paired(ok: pa.Table, lag_ms: float | None) -> Iterator[PairedLine]:
     head_ms = _head_ms(ok)
+    head_p50 = nearest_rank(sample(head_ms), 50)
     for name, ours, theirs in (("ttft", "ttft_ms", "engine_ttft_s"), ("e2e", "e2e_ms", "engine_e2e_s")):
         engine_ms = pc.multiply(ok[theirs], 1000.0)
-        apart = pc.subtract(ok[ours], engine_ms)
-        since_head = pc.subtract(apart, head_ms)
-        differences = sample(apart)
+        behind = pc.subtract(ok[ours], engine_ms)
+        differences, engine_mean_ms = sample(behind), mean(sample(engine_ms))
         p50, p99 = nearest_rank(differences, 50), nearest_rank(differences, 99)
-        if p50 is None or p99 is None:
+        if p50 is None or p99 is None or engine_mean_ms is None:
             continue
-        least = float(differences.min())
-        limit = between_ms(mean(sample(engine_ms)) or 0.0)
-        judgement, why = _beyond(least, p50, limit, lag_ms)
-        known = since_head.null_count == apart.null_count
-        if why and known and least >= -SOONER_MS and _agree_from_head(since_head, engine_ms, limit):
-            judgement, why = _before_head(p50, nearest_rank(sample(head_ms), 50) or 0.0, judgement, why)
-        yield PairedLine(name, differences.size, p50, p99, least, float(differences.max()), judgement, why)
+        least, limit_ms = float(differences.min()), between_ms(engine_mean_ms)
+        judged = later(least, p50, limit_ms, lag_ms)
+        if judged != AGREES and least >= -SOONER_MS and head_p50 is not None:
+            since_head = pc.subtract(behind, head_ms)
+            known = since_head.null_count == behind.null_count
+            if known and _agree_from_head(since_head, engine_ms, limit_ms):
+                judged = before_head(p50, head_p50, judged)
+        yield PairedLine(name, differences.size, p50, p99, least, float(differences.max()), *judged)
 
 
 def _agree_from_head(since_head: pa.ChunkedArray, engine_ms: pa.ChunkedArray, limit_ms: float) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.comparison import key_of, shape_of
-from raybench.analysis.difference import advantage, leader, value_of
+from raybench.analysis.difference import advantage, fastest, leader, value_of
 from raybench.analysis.points import Point, has_numbers
 
 
@@ -47,19 +47,10 @@ def beside(run: Sequence[Point], baseline: Sequence[Point], metrics: Sequence[st
             for our in own:
                 if key_of(our) == key_of(their):
                     found += _metrics(our, their, metrics, best=False)
-        best_run, best_baseline = _best(own), _best(theirs)
-        if best_run and best_baseline and key_of(best_baseline) not in map(key_of, own):
-            found += _metrics(best_run, best_baseline, metrics, best=True)
+        best_run, best_baseline = fastest(own), fastest(theirs)
+        if best_run and best_baseline and key_of(best_baseline[1]) not in map(key_of, own):
+            found += _metrics(best_run[1], best_baseline[1], metrics, best=True)
     return found
-
-
-def _best(points: Sequence[Point]) -> Point | None:
-    """The point of the highest output throughput; of the highest input throughput with one output token."""
-    for metric in ("output_tokens_per_s", "input_tokens_per_s"):
-        known = [point for point in points if value_of(point, metric) is not None]
-        if known:
-            return max(known, key=lambda point: float(point[metric]))
-    return None
 
 
 def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) -> Iterator[Beside]:
@@ -67,7 +58,6 @@ def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) ->
         run, baseline = value_of(our, metric), value_of(their, metric)
         if run is None or baseline is None:
             continue
-        who = leader(metric, run, baseline, floor_percent=0)
         yield Beside(
             workload=our["workload"],
             level_run=key_of(our)[1],
@@ -75,8 +65,8 @@ def _metrics(our: Point, their: Point, metrics: Sequence[str], *, best: bool) ->
             metric=metric,
             run=run,
             baseline=baseline,
-            factor=advantage(metric, run, baseline) if who < 0 else advantage(metric, baseline, run),
-            ahead={-1: "run", 0: None, 1: "baseline"}[who],
+            factor=advantage(run, baseline),
+            ahead={-1: "run", 0: None, 1: "baseline"}[leader(metric, run, baseline, floor_percent=0)],
             best=best,
             shapes_differ=shape_of(our) != shape_of(their),
         )

@@ -6,11 +6,11 @@ A measurement at C=1 and one at C=8 with different leaders say that the lead cha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from raybench.analysis.difference import NOISE_FLOOR_PERCENT, advantage, leader
+from raybench.analysis.difference import advantage, leader
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,8 @@ class Crossover:
     advantage_after: float | None
 
 
-#: By concurrency, one arm's value of a metric.
+#: By concurrency, one arm's value of a metric, or the noise floor in percent.
 Series = Mapping[int, float]
-
-
-#: The noise floor in percent: one, or by concurrency where repeats have their own.
-Floor = float | Mapping[int, float]
-
-
-def _leaders(metric: str, a: Series, b: Series, floor_percent: Floor) -> dict[int, int]:
-    """By level that both measured, in order: -1 where A is clearly ahead, +1 where B is, 0 where neither."""
-    levels = sorted(a.keys() & b.keys())
-    floors = floor_percent if isinstance(floor_percent, Mapping) else dict.fromkeys(levels, floor_percent)
-    return {level: leader(metric, a[level], b[level], floors[level]) for level in levels}
 
 
 def crossovers(
@@ -52,11 +41,15 @@ def crossovers(
     metric: str,
     arms: tuple[str, str],
     series: tuple[Series, Series],
-    floor_percent: Floor = NOISE_FLOOR_PERCENT,
+    floors_percent: Series,
 ) -> list[Crossover]:
-    """Every change of the lead, in order of the levels. Empty where one arm stays ahead, or neither is."""
+    """Every change of the lead, in order of the levels. Empty where one arm stays ahead, or neither is.
+
+    floors_percent: of each level that both arms have.
+    """
     a, b = series
-    ahead = _leaders(metric, a, b, floor_percent)
+    levels = sorted(a.keys() & b.keys())
+    ahead = {level: leader(metric, a[level], b[level], floors_percent[level]) for level in levels}
     clear = [level for level, who in ahead.items() if who]
     found = []
     for above, at in pairwise(clear):
@@ -72,13 +65,8 @@ def crossovers(
                 above=above,
                 at=at,
                 tied=tuple(level for level in ahead if above < level < at),
-                advantage_before=_advantage(metric, series, above, ahead[above]),
-                advantage_after=_advantage(metric, series, at, ahead[at]),
+                advantage_before=advantage(a[above], b[above]),
+                advantage_after=advantage(a[at], b[at]),
             )
         )
     return found
-
-
-def _advantage(metric: str, series: Sequence[Series], level: int, who: int) -> float | None:
-    first, second = (one[level] for one in series)
-    return advantage(metric, first, second) if who < 0 else advantage(metric, second, first)

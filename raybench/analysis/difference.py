@@ -6,7 +6,7 @@ Used by the comparison of runs, the crossovers and the insights. Runs wherever t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,18 +14,6 @@ from raybench.analysis.points import Point, has_numbers, is_boundary
 
 #: Two single runs that differ by no more than this are not called different.
 NOISE_FLOOR_PERCENT = 3.0
-
-
-class Direction(StrEnum):
-    """Which way a metric improves."""
-
-    HIGHER = "higher"
-    LOWER = "lower"
-
-    @property
-    def sign(self) -> int:
-        """+1 where a rise is better, -1 where it is worse."""
-        return 1 if self is Direction.HIGHER else -1
 
 
 class Verdict(StrEnum):
@@ -55,35 +43,27 @@ _FLIPPED = {
 }
 
 _LATENCIES = ("ttft_ms", "ttft_scheduled_ms", "tpot_ms", "e2e_ms", "chunk_gap_ms")
-_PARTS = ("mean", "p50", "p95", "p99", "max")
+_MORE_IS_BETTER = (
+    "input_tokens_per_s",
+    "output_tokens_per_s",
+    "decode_tokens_per_s",
+    "requests_per_s",
+    "input_tokens_per_s_steady",
+    "output_tokens_per_s_steady",
+)
+_LESS_IS_BETTER = (
+    *(f"{name}_{part}" for name in _LATENCIES for part in ("mean", "p50", "p95", "p99", "max")),
+    "ttft_ms_p95_steady",
+    "tpot_ms_p95_steady",
+    "preemptions",
+    "requests_failed",
+    "failure_share",
+    "failed_output_tokens",
+)
 
-#: Every column of points.parquet that can be judged, and which way it improves. A column that is not
-#: here (an accept length, a wall time, a memory peak) describes a run and is neither good nor bad.
-DIRECTIONS: Mapping[str, Direction] = {
-    **dict.fromkeys(
-        (
-            "input_tokens_per_s",
-            "output_tokens_per_s",
-            "decode_tokens_per_s",
-            "requests_per_s",
-            "input_tokens_per_s_steady",
-            "output_tokens_per_s_steady",
-        ),
-        Direction.HIGHER,
-    ),
-    **dict.fromkeys((f"{name}_{part}" for name in _LATENCIES for part in _PARTS), Direction.LOWER),
-    **dict.fromkeys(
-        (
-            "ttft_ms_p95_steady",
-            "tpot_ms_p95_steady",
-            "preemptions",
-            "requests_failed",
-            "failure_share",
-            "failed_output_tokens",
-        ),
-        Direction.LOWER,
-    ),
-}
+#: Every column of points.parquet that can be judged: 1 where more is better, -1 where less is. A column that is
+#: not here (an accept length, a wall time, a memory peak) describes a run and is neither good nor bad.
+DIRECTIONS: Mapping[str, int] = dict.fromkeys(_MORE_IS_BETTER, 1) | dict.fromkeys(_LESS_IS_BETTER, -1)
 
 #: What arms are compared by: throughputs and the latencies that a user feels.
 MAIN_METRICS = ("input_tokens_per_s", "output_tokens_per_s", "ttft_ms_p95", "tpot_ms_p95")
@@ -156,17 +136,22 @@ def difference(
     return Difference(metric, a, b, percent, verdict, floor_percent, overlap)
 
 
-def leader(metric: str, a: float, b: float, floor_percent: float = NOISE_FLOOR_PERCENT) -> int:
+def leader(metric: str, a: float, b: float, floor_percent: float) -> int:
     """-1 where A is clearly ahead, +1 where B is, 0 where there is no clear difference."""
     if not is_clear(a, b, floor_percent):
         return 0
-    return 1 if (b - a) * DIRECTIONS[metric].sign > 0 else -1
+    return 1 if (b - a) * DIRECTIONS[metric] > 0 else -1
 
 
-def advantage(metric: str, ahead: float, behind: float) -> float | None:
-    """How many times the better value is better: 3.0 for 49.6 against 16.7 tok/s, and for 10 against 30 ms.
+def advantage(a: float, b: float) -> float | None:
+    """How many times the better value is better: 3.0 for 49.6 and 16.7 tok/s, or 10 and 30 ms. None of a zero."""
+    return max(a, b) / min(a, b) if min(a, b) else None
 
-    None where the value to divide by is zero.
-    """
-    top, bottom = (ahead, behind) if DIRECTIONS[metric] is Direction.HIGHER else (behind, ahead)
-    return top / bottom if bottom else None
+
+def fastest(points: Sequence[Point]) -> tuple[str, Point] | None:
+    """The metric and the point of the highest output throughput; of input throughput where none has the other."""
+    for metric in ("output_tokens_per_s", "input_tokens_per_s"):
+        known = [point for point in points if value_of(point, metric) is not None]
+        if known:
+            return metric, max(known, key=lambda point: float(point[metric]))
+    return None

@@ -6,7 +6,6 @@ The formulas are in docs/METRICS.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,12 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raybench.analysis import metrics
-
-#: Two-sided 95 % quantile of the normal distribution.
-_Z = 1.959964
-#: Below this no interval is given: one request more or less moves the share by over 5 points, and a P95 is the
-#: maximum.
-INTERVAL_N_MIN = 20
+from raybench.analysis.intervals import share_interval
 
 
 @dataclass(frozen=True)
@@ -49,25 +43,12 @@ def goodput(requests: pa.Table, limits: Mapping[str, float]) -> Goodput:
         met = pc.and_(met, pc.fill_null(within, False))
     of_good = load.filter(met)
     n, good, wall_s = load.num_rows, of_good.num_rows, metrics.wall_s(load)
-    low, high = wilson_interval(good, n) if n >= INTERVAL_N_MIN else (None, None)
+    share = share_interval(good, n)
     return Goodput(
         n=n,
         good=good,
         requests_per_s=metrics.rate_per_s(good, wall_s),
-        requests_per_s_low=metrics.rate_per_s(None if low is None else low * n, wall_s),
-        requests_per_s_high=metrics.rate_per_s(None if high is None else high * n, wall_s),
+        requests_per_s_low=metrics.rate_per_s(None if share is None else share.low * n, wall_s),
+        requests_per_s_high=metrics.rate_per_s(None if share is None else share.high * n, wall_s),
         output_tokens_per_s=metrics.rate_per_s(metrics.output_tokens(of_good), wall_s),
     )
-
-
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """95 % score interval of a share (Wilson 1927, J. Am. Stat. Assoc. 22, p. 209).
-
-    It stays within 0 and 1 and keeps its width where all or none succeed. Raises ValueError for n < 1.
-    """
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} of {n} is no share")
-    share, z2 = successes / n, _Z * _Z
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(middle - half, 0.0), min(middle + half, 1.0)

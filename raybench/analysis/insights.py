@@ -21,13 +21,12 @@ from raybench.analysis.difference import (
     MAIN_METRICS,
     NOISE_FLOOR_PERCENT,
     advantage,
+    fastest,
     is_clear,
     value_of,
 )
-from raybench.analysis.points import Point, has_numbers, is_boundary
+from raybench.analysis.points import Point, has_numbers
 from raybench.analysis.pooling import floor_between, lead_between, own_noise_percent
-
-THROUGHPUTS = ("output_tokens_per_s", "input_tokens_per_s")
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class Lead:
 class Tie:
     """Levels at which no arm is clearly ahead in a metric; `arms`: the best one and those that are not behind it.
 
-    all_arms: whether these are all that measured the levels. floor_percent: what they lie within of the best; None
-    where repeats of some level have a floor of their own.
+    all_arms: whether these are all that measured the levels. of_repeats: whether repeats of some level have a
+    noise floor of their own.
     """
 
     workload: str
@@ -79,7 +78,7 @@ class Tie:
 
 
 class Growth(StrEnum):
-    """What a throughput does at the highest levels measured."""
+    """What the output throughput does at the highest levels measured."""
 
     CLIMBING = "climbing"  # the last step up still gave clearly more
     PLATEAU = "plateau"  # the last step or steps gave no clear difference
@@ -88,7 +87,7 @@ class Growth(StrEnum):
 
 @dataclass(frozen=True)
 class Trend:
-    """Throughput of an arm over the levels of a workload.
+    """Output throughput of an arm over the levels of a workload.
 
     best_at, best: the level of the highest value, and that value. last_at, last: the highest level measured.
     step_percent: change of the last step (from `before_at` to `last_at`), (last - before) / before x 100.
@@ -97,10 +96,7 @@ class Trend:
 
     workload: str
     arm: str
-    metric: str
     growth: Growth
-    first_at: int
-    first: float
     best_at: int
     best: float
     before_at: int
@@ -112,7 +108,7 @@ class Trend:
 
 @dataclass(frozen=True)
 class Peak:
-    """The highest output throughput of a workload over all arms (input throughput with one output token)."""
+    """The highest throughput of a workload over all arms, as `difference.fastest` takes it."""
 
     workload: str
     metric: str
@@ -130,7 +126,6 @@ class QueueingPoint:
     concurrency: int
     active_limit: int | None
     waiting: int | None
-    ttft_ms_p95: float | None
 
 
 @dataclass(frozen=True)
@@ -142,7 +137,6 @@ class TightestGpu:
     gpu_index: int | None
     gpu_uuid: str
     headroom_min_bytes: int
-    memory_total_bytes: int | None
     workload: str
     concurrency: int
 
@@ -232,7 +226,7 @@ class _Level:
 def _levels(points: Sequence[Point], metric: str) -> Iterator[_Level]:
     """In rising order, those at which there is something to compare."""
     known = [point for point in points if value_of(point, metric) is not None]
-    known.sort(key=lambda point: -DIRECTIONS[metric].sign * float(point[metric]))
+    known.sort(key=lambda point: -DIRECTIONS[metric] * float(point[metric]))
     for level in sorted({point["concurrency"] for point in known}):
         own = [point for point in known if point["concurrency"] == level]
         if len(own) > 1:
@@ -253,7 +247,7 @@ def _leads(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Le
 def _level_lead(level: _Level, metric: str) -> LevelLead:
     first, second = level.points[:2]
     ahead, behind = first[metric], second[metric]
-    return LevelLead(level.concurrency, ahead, behind, second["arm"], advantage(metric, ahead, behind))
+    return LevelLead(level.concurrency, ahead, behind, second["arm"], advantage(ahead, behind))
 
 
 def _ties(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Level]) -> list[Tie]:
@@ -278,19 +272,18 @@ def _ties(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Lev
 
 
 def _trends(workload: str, arms: Sequence[str], points: Sequence[Point]) -> list[Trend]:
-    found = []
-    for metric in THROUGHPUTS:
-        for arm in arms:
-            series = _series(points, arm, metric)
-            if len(series) > 1:
-                own = [point for point in points if point["arm"] == arm]
-                floor = max(own_noise_percent(point, metric) for point in own)
-                found.append(trend(workload, arm, metric, series, floor))
+    metric, found = "output_tokens_per_s", []
+    for arm in arms:
+        series = _series(points, arm, metric)
+        if len(series) > 1:
+            own = [point for point in points if point["arm"] == arm]
+            floor = max(own_noise_percent(point, metric) for point in own)
+            found.append(trend(workload, arm, series, floor))
     return found
 
 
-def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], floor_percent: float) -> Trend:
-    """How a throughput goes over its levels, of which there are at least two."""
+def trend(workload: str, arm: str, series: Mapping[int, float], floor_percent: float) -> Trend:
+    """How the output throughput goes over its levels, of which there are at least two."""
     levels = sorted(series)
     *_, before_at, last_at = levels
     last = series[last_at]
@@ -308,10 +301,7 @@ def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], flo
     return Trend(
         workload=workload,
         arm=arm,
-        metric=metric,
         growth=growth,
-        first_at=levels[0],
-        first=series[levels[0]],
         best_at=best_at,
         best=series[best_at],
         before_at=before_at,
@@ -324,11 +314,9 @@ def trend(workload: str, arm: str, metric: str, series: Mapping[int, float], flo
 
 def _peaks(valid: Sequence[Point]) -> Iterable[Peak]:
     for workload in dict.fromkeys(point["workload"] for point in valid):
-        own = [point for point in valid if point["workload"] == workload]
-        metric = "input_tokens_per_s" if is_boundary(own[0]) else "output_tokens_per_s"
-        known = [point for point in own if value_of(point, metric) is not None]
-        if known:
-            best = max(known, key=lambda point: point[metric])
+        found = fastest([point for point in valid if point["workload"] == workload])
+        if found is not None:
+            metric, best = found
             yield Peak(workload, metric, best["arm"], best["concurrency"], best[metric])
 
 
@@ -340,7 +328,6 @@ def _queueing(point: Point) -> QueueingPoint:
         concurrency=point["concurrency"],
         active_limit=limit,
         waiting=None if limit is None else point["concurrency"] - limit,
-        ttft_ms_p95=point["ttft_ms_p95"],
     )
 
 
@@ -361,7 +348,6 @@ def _tightest(arms: Sequence[str], valid: Sequence[Point]) -> Iterable[TightestG
                 gpu_index=gpu["gpu_index"],
                 gpu_uuid=gpu["gpu_uuid"],
                 headroom_min_bytes=headroom,
-                memory_total_bytes=gpu["memory_total_bytes"],
                 workload=point["workload"],
                 concurrency=point["concurrency"],
             )

@@ -1,7 +1,7 @@
 """Confidence intervals that need no shape of a distribution, and the refusal to give one of too little. Pure.
 
-A percentile's interval is between two values that were seen (order statistics). A rate's is Student's t over
-repeats of a whole point, or over equal slices of a steady state. None means that n does not allow one.
+A percentile's interval is between two values that were seen (order statistics), a share's is Wilson's. A rate's is
+Student's t over repeats of a whole point, or over equal slices of a steady state. None: n does not allow one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ CONFIDENCE_PERCENT = 95
 #: Fewer means tell too little of their own spread.
 REPEATS_MIN = 3
 
+#: Of fewer requests one more or less moves a share by over 5 points, and a P95 is the maximum.
+SHARE_N_MIN = 20
+
 _TAIL = (1 - CONFIDENCE_PERCENT / 100) / 2
+_Z = NormalDist().inv_cdf(1 - _TAIL)
 #: Student's t for 95 %, two-sided, by degrees of freedom from 1 on; above, the expansion of `student_t`.
 _STUDENT_T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 
@@ -70,6 +74,19 @@ def _binomial_cumulative(n: int, p: float) -> Floats:
     return np.cumsum(np.exp(log_choices + k * math.log(p) + (n - k) * math.log1p(-p)))
 
 
+def share_interval(successes: int, n: int) -> Interval | None:
+    """The 95 % score interval of a share (Wilson 1927, J. Am. Stat. Assoc. 22, p. 209). None for n < 20.
+
+    It stays within 0 and 1 and keeps its width where all or none succeed.
+    """
+    if n < SHARE_N_MIN:
+        return None
+    share, z2 = successes / n, _Z * _Z
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return Interval(max(middle - half, 0.0), min(middle + half, 1.0))
+
+
 def mean_interval(means: Sequence[float]) -> Interval | None:
     """The 95 % interval of the mean of independent repeats, by Student's t. None for fewer than three."""
     n = len(means)
@@ -90,7 +107,7 @@ def student_t(degrees: int) -> float:
         raise ValueError(f"at least one degree of freedom is needed, got {degrees}")
     if degrees <= len(_STUDENT_T):
         return _STUDENT_T[degrees - 1]
-    z = NormalDist().inv_cdf(1 - _TAIL)
+    z = _Z
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384

@@ -7,13 +7,14 @@ these it was is kept in the part and told by every merge. The file itself is onl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from raybench.analysis.alignment import ClockReading, OffsetSource, align_monotonic, offset_text
-from raybench.analysis.history import read_history
+from raybench.analysis.history import Line, read_history
 from raybench.errors import RunDirectoryError
 from raybench.records.clock import ClockAnchor, ClockOffset, same_boot_offset
 from raybench.records.files import replacing
@@ -55,25 +56,25 @@ def take_in(
     anchor = part.anchor
     if part.metadata.get("schema") != "gpu" or anchor is None:
         raise RunDirectoryError(f"{path}: not a file of `raybench monitor`: it holds no GPU samples with a clock")
-    offset, source = _offset(run, anchor, offset_ms, uncertainty_ms)
+    journal = read_journal(run.journal)
+    offset, source = _offset(journal, anchor, offset_ms, uncertainty_ms)
     metadata = {**part.metadata, **offset.to_metadata(), "offset_source": source}
     target = run.monitor_part(anchor.host, anchor.unix_ns)
     target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as beside:
         beside.write_bytes(_stream(part, metadata))
-    return TakenIn(target, part.table.num_rows, _in_loads(run, part, anchor, offset), offset, source)
+    return TakenIn(target, part.table.num_rows, _in_loads(journal, part, anchor, offset), offset, source)
 
 
 def _offset(
-    run: RunDirectory, anchor: ClockAnchor, offset_ms: float | None, uncertainty_ms: float | None
+    journal: Sequence[Line], anchor: ClockAnchor, offset_ms: float | None, uncertainty_ms: float | None
 ) -> tuple[ClockOffset, OffsetSource]:
     width_ns = round((ASSUMED_UNCERTAINTY_MS if uncertainty_ms is None else uncertainty_ms) * NS_PER_MS)
     if offset_ms is not None:
         return ClockOffset(round(offset_ms * NS_PER_MS), width_ns), "given"
-    for line in reversed(read_journal(run.journal)):
+    for line in reversed(journal):
         if line["event"] == "run_started":
-            boot_id = None if line.get("boot_id") is None else str(line["boot_id"])
-            own = ClockAnchor("", boot_id, int(str(line["unix_ns"])), int(str(line["monotonic_ns"])))
+            own = ClockAnchor("", line.get("boot_id"), line["unix_ns"], line["monotonic_ns"])
             if (exact := same_boot_offset(anchor, own)) is not None:
                 return exact, "same boot"
     return ClockOffset(0, width_ns), "assumed"
@@ -87,8 +88,8 @@ def _stream(part: Part, metadata: dict[str, str]) -> bytes:
     return bytes(schema.serialize()) + batches + (END_OF_STREAM if part.closed else b"")
 
 
-def _in_loads(run: RunDirectory, part: Part, anchor: ClockAnchor, offset: ClockOffset) -> int:
+def _in_loads(journal: Sequence[Line], part: Part, anchor: ClockAnchor, offset: ClockOffset) -> int:
     reading = ClockReading(anchor.unix_ns, offset.offset_ns, offset.uncertainty_ns)
     at = np.asarray(align_monotonic(part.table["sample_ns"], anchor, [reading]))
-    loads = read_history(read_journal(run.journal)).load_times()
+    loads = read_history(journal).load_times()
     return int(sum(((at >= start) & (at <= end)).sum() for start, end, _, _ in loads))

@@ -94,26 +94,26 @@ def retest(
     final: whose values count; by default the later ones where a claim may be made, else the earlier ones.
     A later value that is not valid never counts.
     """
-    compared = compare(before, after, [*dict.fromkeys([*metrics, *DRIFT_METRICS])], floor_percent)
+    compared = compare(before, after, list(dict.fromkeys([*metrics, *DRIFT_METRICS])), floor_percent)
     both = set(before.keys) & set(after.keys)
     repeated = [point for point in compared if (point.workload, point.level) in both]
     by_key = {(point.workload, point.level): point for point in repeated}
     drifts = [drift for key in anchors if key in by_key for drift in _drifts(by_key[key], drift_limit_percent)]
     seen = {(drift.workload, drift.level) for drift in drifts}
     unknown = [key for key in anchors if key not in seen]
-    claims = not unknown and not any(drift.exceeds for drift in drifts)
-    chosen = final or (Final.AFTER if claims else Final.BEFORE)
+    unrepeated = [key for key in before.keys if key not in both]
+    added = [key for key in after.keys if key not in both]
+    told = Retest([], drifts, unknown, unrepeated, added, drift_limit_percent)
+    chosen = final or (Final.AFTER if told.may_claim else Final.BEFORE)
     points = [
         RetestPoint(
-            comparison=replace(point, differences=_claims(point, metrics, claims)),
+            comparison=replace(point, differences=_claims(point, metrics, told.may_claim)),
             is_anchor=(point.workload, point.level) in anchors,
             final=_final(point, before, after, chosen),
         )
         for point in repeated
     ]
-    unrepeated = [key for key in before.keys if key not in both]
-    added = [key for key in after.keys if key not in both]
-    return Retest(points, drifts, unknown, unrepeated, added, drift_limit_percent)
+    return replace(told, points=points)
 
 
 def _drifts(point: PointComparison, limit_percent: float) -> list[Drift]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -75,19 +76,23 @@ class GpuSeries:
 
     def smallest_in_use(self, start_ns: int, end_ns: int) -> float:
         """The least memory in use of any sample within [start, end]; NaN without one."""
-        inside = self._in_use[(self.at_ns >= start_ns) & (self.at_ns <= end_ns)]
+        inside = self._in_use[self._within(start_ns, end_ns)]
         return float(inside.min()) if inside.size else float("nan")
 
     def has_samples(self, start_ns: int, end_ns: int) -> bool:
         """Whether this GPU was watched at any moment within [start, end]."""
-        return bool(((self.at_ns >= start_ns) & (self.at_ns <= end_ns)).any())
+        return bool(self._within(start_ns, end_ns).any())
 
     def covers(self, start_ns: int, end_ns: int) -> bool:
         """Whether no part of the span is longer than a sample stays fresh without a sample."""
-        inside = self.at_ns[(self.at_ns >= start_ns) & (self.at_ns <= end_ns)]
-        near = self.at_ns[(self.at_ns >= start_ns - self.fresh_ns) & (self.at_ns <= end_ns + self.fresh_ns)]
+        inside = self.at_ns[self._within(start_ns, end_ns)]
         longest = np.diff(np.concatenate([[start_ns], inside, [end_ns]])).max()
-        return bool(near.size) and bool(longest <= self.fresh_ns)
+        near = self.has_samples(start_ns - self.fresh_ns, end_ns + self.fresh_ns)
+        return near and bool(longest <= self.fresh_ns)
+
+    def _within(self, start_ns: int, end_ns: int) -> npt.NDArray[np.bool_]:
+        within: npt.NDArray[np.bool_] = (self.at_ns >= start_ns) & (self.at_ns <= end_ns)
+        return within
 
 
 def _levels(values: Floats) -> list[Floats]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from raybench.analysis.history import History
 from raybench.analysis.in_flight import in_flight
@@ -215,7 +214,7 @@ class Probe:
         server_cpu = [one["cpu_share"] for one in told if one["cpu_share"] is not None]
         servers = sum(server_cpu) / self._cores if server_cpu else None
         node = max((one["node_cpu_share"] for one in told if one["node_cpu_share"] is not None), default=None)
-        worker_cpu = _worker_cpu(parts.health().table, errors)
+        worker_cpu = _worker_cpu(parts.health().table.to_pylist(), errors)
         others = None
         if servers is not None and node is not None and worker_cpu:
             others = max(0.0, node - servers - sum(worker_cpu) / self._cores)
@@ -240,13 +239,13 @@ class Probe:
         return replace(step, limited_by=wrong or limit_of(step, self._settings.stamp_error_ms_max))
 
 
-def _worker_cpu(health: pa.Table, errors: StampErrors) -> list[float]:
-    """Each worker's share of a core while all streams were under way."""
+def _worker_cpu(health: list[dict[str, Any]], errors: StampErrors) -> list[float]:
+    """Each worker's share of a core while all streams were under way. health: rows of records.schema.WORKER."""
     if errors.window_ns is None:
         return []
     begin, end = errors.window_ns
     shares: dict[str, list[float]] = {}
-    for row in health.select(["worker", "sample_ns", "cpu_share"]).to_pylist():
+    for row in health:
         if begin < row["sample_ns"] <= end and row["cpu_share"] is not None:
             shares.setdefault(row["worker"], []).append(row["cpu_share"])
     return [sum(values) / len(values) for values in shares.values()]

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from raybench.analysis.agreement import (
-    Agreement,
-    Bounds,
-    CountLine,
-    Judgement,
-    LatencyLine,
-    PairedLine,
-    Wait,
-)
+from raybench.analysis.agreement import Agreement, CountLine, LatencyLine, PairedLine, Wait
+from raybench.analysis.lateness import Bounds, Judgement
 from raybench.report import numbers
 from raybench.report.document import Block, Heading, Paragraph, Row, Table, Told, Tone, bullets
 from raybench.report.text import Text

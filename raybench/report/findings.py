@@ -122,7 +122,7 @@ class _Told:
             )
         yield from (self._metric(workload, metric) for metric in self._metrics_told(workload))
         for trend in self.found.trends:
-            if trend.workload == workload and trend.metric == "output_tokens_per_s":
+            if trend.workload == workload:
                 yield _growth(trend, self.text)
         for reach in (reach for reach in self.found.reaches if reach.workload == workload):
             yield self.text.reach.format(arm=reach.arm, others=", ".join(reach.others))

@@ -14,7 +14,6 @@ from request_rows import failed, ns, request, table
 from synthetic_run import SyntheticRun
 
 from raybench.analysis.agreement import (
-    BETWEEN_MS,
     Agreement,
     CountLine,
     LatencyLine,
@@ -24,6 +23,7 @@ from raybench.analysis.agreement import (
     read_agreements,
 )
 from raybench.analysis.history import Attempt
+from raybench.analysis.lateness import BETWEEN_MS
 from raybench.analysis.metrics import LATENCIES
 from raybench.report.agreement import agreement_answer, agreement_section
 from raybench.report.document import Bullets, Heading, Paragraph, Table
@@ -240,6 +240,20 @@ def test_a_percentile_outside_the_engines_bucket_is_flagged_though_the_means_agr
     assert (line.judgement, line.why) == ("flagged", "P50 lies 50.0 ms outside the engine's bucket")
     late = line_of(agreement(POINT, requests([answer(k) for k in range(4)]), attempt, 60.0), LatencyLine, "tpot")
     assert late.judgement == "explained"
+
+
+def test_the_p99_stands_beside_the_bucket_of_the_engines_p99_and_not_of_its_maximum() -> None:
+    attempt = books(200)
+    attempt.latencies_after["e2e"]["buckets"] = [(1.0, 0), (1.31, 198), (5.0, 200)]
+    line = line_of(agreement(POINT, requests([answer(k) for k in range(200)]), attempt, None), LatencyLine, "e2e")
+    assert (line.judgement, line.engine_p99_ms) == ("agrees", (1000.0, 1310.0))
+
+
+def test_tokens_that_the_server_did_not_count_are_held_against_no_counter() -> None:
+    rows = requests([answer(0), answer(1, tokens_source="estimated", output_tokens=3)])
+    found = agreement(POINT, rows, books(2), None)
+    assert [line.name for line in found.counts] == ["requests", "input_tokens", "cached_tokens"]
+    assert "itl" not in [line.name for line in found.latencies]
 
 
 def test_as_many_observations_as_records() -> None:

@@ -13,6 +13,7 @@ from raybench.analysis.intervals import (
     mean_interval,
     percentile_interval,
     rate_interval,
+    share_interval,
     student_t,
 )
 from raybench.analysis.stats import nearest_rank
@@ -70,6 +71,31 @@ def test_a_million_values_are_no_trouble() -> None:
     assert found is not None
     assert found.low < 990_000 < found.high
     assert found.high - found.low < 500
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "low", "high"), [(81, 263, 0.2553, 0.3662), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0)]
+)
+def test_the_interval_of_a_share_is_that_of_the_literature(k: int, n: int, low: float, high: float) -> None:
+    """81 of 263: 0.2553 to 0.3662 (Newcombe 1998, Statistics in Medicine 17, p. 857, table I)."""
+    found = share_interval(k, n)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(20, 500), st.data())
+def test_the_interval_of_a_share_holds_it_and_mirrors(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, n))
+    found, mirrored = share_interval(k, n), share_interval(n - k, n)
+    assert found is not None and mirrored is not None
+    assert 0 <= found.low <= k / n + 1e-12
+    assert k / n - 1e-12 <= found.high <= 1
+    assert (mirrored.low, mirrored.high) == pytest.approx((1 - found.high, 1 - found.low))
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 0), (19, 19)])
+def test_a_share_of_few_has_no_interval(k: int, n: int) -> None:
+    assert share_interval(k, n) is None
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,18 @@ def test_the_steady_window_leaves_out_the_ramp_and_the_drain() -> None:
     assert columns["ttft_ms_p95_steady"] == 1450.0
 
 
+@pytest.mark.parametrize(("each_s", "told"), [(1.0, True), (5.0, False)])
+def test_a_steady_rate_has_an_interval_if_its_slices_outlive_a_request(each_s: float, told: bool) -> None:
+    """40 s of one request after the other, cut into slices of 4 s."""
+    rows = []
+    for k in range(int(40 / each_s)):
+        row = request(k, k * each_s, (k + 1) * each_s, output_tokens=2)
+        rows.append(row | {"chunk_ns": [row["first_token_ns"], row["last_token_ns"]], "chunk_tokens": [1, 1]})
+    columns = point_metrics(table(rows), concurrency=1)
+    assert columns["output_tokens_per_s_steady"] == 2 / each_s
+    assert (columns["output_tokens_per_s_steady_low"] is not None) == told
+
+
 def test_chunks_without_token_counts_leave_steady_throughput_unknown() -> None:
     row = request(0, 0.0, 2.0, first_s=1.0, output_tokens=2)
     row |= {"chunk_ns": [ns(1.0), ns(2.0)], "chunk_tokens": [1, None]}

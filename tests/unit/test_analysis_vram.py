@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raybench.analysis.history import read_history
+from raybench.analysis.points import point_vram
 from raybench.analysis.vram import gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.records.schema import GPU
 
@@ -65,6 +67,23 @@ def test_a_hole_in_the_samples_leaves_a_span_uncovered() -> None:
     assert not series.covers(5, 225)
     assert not series.covers(100, 110)
     assert not series.covers(300, 310)
+
+
+def test_a_gpu_that_was_watched_only_before_the_load_is_the_points_and_tells_what_the_idle_arm_held() -> None:
+    load = {"point_id": "a/w/c1", "attempt": 1}
+    lines = [
+        {"event": "load_started", "unix_ns": 100, **load},
+        {"event": "load_ended", "unix_ns": 200, **load},
+    ]
+    series = gpu_series(samples([sample(10 * k, 7 + k) for k in range(5)]))
+
+    def told(*before: dict[str, object]) -> dict[str, object]:
+        history = read_history([*before, *lines])
+        return point_vram(series, "a", history.point("a/w/c1").attempts[1], history)
+
+    row = told({"event": "arm_ready", "unix_ns": 20, "arm": "a"})
+    assert (row["gpu_data"], row["gpu_idle_bytes"], row["gpu_memory_peak_bytes"]) == ("none", 9, None)
+    assert told()["gpus"] == [], "nobody knows since when the arm was there"
 
 
 @pytest.mark.parametrize("seed", range(3))
