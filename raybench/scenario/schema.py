@@ -15,13 +15,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.extra_body import ExtraBody
 from raybench.scenario.gate import Gate
 from raybench.scenario.launch import Command, HostPath, Inventory, Launch, ServiceCheck
 from raybench.scenario.sim_block import Sim
 from raybench.scenario.values import (
     BaseUrl,
     Count,
+    ExtraBody,
     Headers,
     IpAddress,
     Misfit,

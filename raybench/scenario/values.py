@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from raybench.scenario.extra_body import OWN_FIELDS
+
 T = TypeVar("T")
 
 _SIZE = re.compile(r"([1-9][0-9]*)([kKmM])")
@@ -65,6 +67,14 @@ def check_header_text(headers: dict[str, str]) -> dict[str, str]:
         if name.lower() in ("content-length", "transfer-encoding"):
             raise ValueError(f"the header {name} is made for each request and cannot be given")
     return headers
+
+
+def refuse_own_fields(extra_body: dict[str, object]) -> dict[str, object]:
+    """Another value in what raybench sets would be another measurement, or none."""
+    for name in OWN_FIELDS:
+        if name in extra_body:
+            raise Misfit("raybench sets this field itself: leave it out", name)
+    return extra_body
 
 
 def refuse_repeats(entries: list[T]) -> list[T]:
@@ -148,6 +158,7 @@ IpAddress = Annotated[str, AfterValidator(check_address), Words("an IP address s
 VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
 ]
+ExtraBody = Annotated[dict[str, object], AfterValidator(refuse_own_fields)]
 Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
 
 
