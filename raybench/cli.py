@@ -48,7 +48,8 @@ app.add_typer(corpus_app, name="corpus")
 @app.command()
 def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     """Read a scenario (and a cluster file) and say everything that is wrong with it. Contacts nothing."""
-    loaded = load(scenario, cluster_of(cluster))
+    spec = cluster_of(cluster)
+    loaded = load(scenario, spec)
     from raybench.scenario.load import scenario_sha256
 
     read_inputs(loaded, scenario.resolve().parent, here_only=True)
@@ -57,6 +58,10 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
         f" sha256 {scenario_sha256(loaded)[:12]}",
         highlight=False,
     )
+    if spec is not None:
+        purpose = f": {spec.description}" if spec.description else ""
+        told = f"{cluster}: valid; {spec.name} at {spec.address}{purpose}"
+        out.print(told, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -93,6 +98,8 @@ def plan(
     made = make_plan(loaded, asked)
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
     sends_s = seconds_of_points(made.points, loaded.workloads, traces)
+    if loaded.description:
+        out.print(f"{loaded.name}: {loaded.description}", highlight=False, markup=False)
     print_plan(made, limits, need, sends_s, out)
     rooflines = stored_rooflines(runs_dir)
     print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)

@@ -59,10 +59,10 @@ class ConfigProblem:
         parts = [f"{where}: {self.message}" if where else self.message]
         if self.value is not None:
             parts.append(f"got: {self.value}")
-        if self.allowed is not None:
-            parts.append(f"allowed: {self.allowed}")
         if self.way_out is not None:
             parts.append(f"try: {self.way_out}")
+        if self.allowed is not None:  # last, since it may be long
+            parts.append(f"allowed: {self.allowed}")
         return "; ".join(parts)
 
 

@@ -64,7 +64,7 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
     """
     arms = pooled or source
     made = [
-        Section("summary", text.summary, tuple(summary(arms, text))),
+        Section("summary", text.summary, (*_descriptions(source), *summary(arms, text))),
         Section("environment", text.environment, tuple(_environment(source, text))),
         Section("deployments", text.deployments.heading, tuple(_deployments(source, text))),
         Section("protocol", text.protocol, tuple(_protocol(source, text))),
@@ -94,6 +94,14 @@ def sections(source: Source, text: Text, pooled: Source | None = None) -> list[S
         Section("intervals", text.appendix_intervals, noted(text.intervals_note, interval_table(source, text))),
     ]
     return [section for section in made if section.blocks]
+
+
+def _descriptions(source: Source) -> Iterator[Block]:
+    """What the scenarios say of themselves, each sentence once."""
+    scenarios = (run.manifest.get("scenario") or {} for run in source.runs)
+    for description in dict.fromkeys(scenario.get("description") for scenario in scenarios):
+        if description:
+            yield Paragraph(description)
 
 
 def _environment(source: Source, text: Text) -> Iterator[Block]:

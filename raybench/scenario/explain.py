@@ -1,22 +1,22 @@
 """pydantic's complaints -> problems that a person can act on: place, line, raw text, allowed, way out.
 
-Pure. One function for every kind of user file; the words come from `scenario/fields.py`.
+Pure. One function for every kind of user file; words come from `scenario/fields.py`, guesses from `way_out.py`.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from raybench.errors import ConfigProblem
-from raybench.scenario.fields import Shape, children, describe, models_below
-from raybench.scenario.values import Misfit, parse_tokens
-from raybench.scenario.yamltext import Document, KeyPath, format_path
+from raybench.scenario import way_out
+from raybench.scenario.fields import Shape, describe
+from raybench.scenario.values import Misfit
+from raybench.scenario.yamltext import DIGITS_MAX, Document, KeyPath, format_path
 
 _MESSAGES = {
     "bool_type": "not true or false",
@@ -28,7 +28,7 @@ _MESSAGES = {
     "model_type": "not a block of keys",
     "literal_error": "not one of the choices",
     "string_pattern_mismatch": "not in the right form",
-    "too_short": "the list is empty",
+    "too_short": "empty",
     "greater_than": "out of range",
     "greater_than_equal": "out of range",
     "less_than": "out of range",
@@ -51,20 +51,19 @@ def explain(model: type[BaseModel], errors: Sequence[ErrorDetails], document: Do
     """All problems of a refused document. A required key that is only misspelt is one problem, not two."""
     spots = [(error["type"], error, _complained_of(model, error["loc"], document)) for error in errors]
     unreadable = document.unreadable
-    meant: set[KeyPath] = set()
+    told: set[KeyPath] = set()
     problems = []
     for kind, _, spot in spots:
         if kind == "extra_forbidden" and spot is not None:
-            way_out, meant_path = _where_it_belongs(spot)
-            meant.add(meant_path)
-            problems.append(_unknown_key(spot, way_out, document))
+            guess, meant = way_out.of_key(spot.models, str(spot.path[-1]))
+            told |= {spot.path, meant}
+            problems.append(_unknown_key(spot, guess, document))
     for kind, error, spot in spots:
-        if spot is None or kind == "extra_forbidden" or (spot.value is None and spot.path in unreadable):
+        if spot is None or spot.path in told or (spot.value is None and spot.path in unreadable):
             continue
-        if kind != "missing":
-            problems.append(_wrong_value(error, spot, document))
-        elif spot.path not in meant:
-            problems.append(_missing_key(spot, document))
+        told.add(spot.path)  # a union complains once for each of its members
+        problem = _missing_key(spot, document) if kind == "missing" else _wrong_value(error, spot, document)
+        problems.append(problem)
     return problems
 
 
@@ -80,7 +79,7 @@ def unclear_texts(model: type[BaseModel], document: Document) -> list[ConfigProb
                     "unclear: text here, but a number, a truth value or a date to other YAML readers",
                     path=format_path(path),
                     value=raw,
-                    way_out=_number_way_out(raw) or f'"{raw}" if text is meant',
+                    way_out=way_out.number(raw) or f'"{raw}" if text is meant',
                     line=document.lines[path],
                 )
             )
@@ -137,14 +136,14 @@ def _step(spot: _Spot, chosen: Shape, step: str | int) -> _Spot:
     return _Spot(path, shape, value, (*spot.models, (spot.path, chosen.model)))
 
 
-def _unknown_key(spot: _Spot, way_out: str | None, document: Document) -> ConfigProblem:
+def _unknown_key(spot: _Spot, guess: str | None, document: Document) -> ConfigProblem:
     _, model = spot.models[-1]
     return ConfigProblem(
         "unknown key",
         path=format_path(spot.path),
         value=document.raw.get(spot.path),
         allowed="the keys " + ", ".join(model.model_fields),
-        way_out=way_out,
+        way_out=guess,
         line=document.lines.get(spot.path),
     )
 
@@ -154,107 +153,53 @@ def _missing_key(spot: _Spot, document: Document) -> ConfigProblem:
         "required key is missing",
         path=format_path(spot.path),
         allowed=describe(spot.shape) if spot.shape is not None else None,
-        line=document.lines.get(spot.path[:-1]) if len(spot.path) > 1 else None,
+        line=_line(spot.path, document),
     )
 
 
 def _wrong_value(error: ErrorDetails, spot: _Spot, document: Document) -> ConfigProblem:
-    kind, path = error["type"], spot.path
+    kind, path, shape = error["type"], spot.path, spot.shape
     is_key = bool(path) and spot.value == path[-1]
     raw = str(spot.value) if is_key else document.raw.get(path)
-    allowed = describe(spot.shape) if spot.shape is not None else None
-    way_out = None
+    allowed = describe(shape) if shape is not None else None
+    guess = None
     if kind == "value_error":
         cause = error["ctx"]["error"]
-        message, allowed = str(cause), None
+        message = str(cause)
         path = (*path, *cause.path) if isinstance(cause, Misfit) else path
-        raw = None if isinstance(spot.value, dict) and path == spot.path else document.raw.get(path)
+        if isinstance(spot.value, (dict, list)):  # its parts are right by themselves
+            allowed, raw = None, document.raw.get(path) if path != spot.path else None
     elif spot.value is None:
         message = "nothing is given"
-        way_out = "give a value, or leave the key out to get the default"
+        guess = None if _is_required(spot) else "give a value, or leave the key out to get the default"
+    elif kind in ("int_type", "float_type") and re.fullmatch(rf"-?[0-9]{{{DIGITS_MAX + 1},}}", raw or ""):
+        message = f"a number of more than {DIGITS_MAX} digits"
     else:
+        assert shape is not None
         message = _MESSAGES.get(kind, error["msg"])
-        way_out = _way_out(kind, spot, raw or "")
+        guess = way_out.of_value(kind, path, shape, spot.value, raw or "")
+        if kind == "model_type":
+            [model] = [choice.model for choice in shape.choices if choice.model is not None]
+            allowed = "a block with the keys " + ", ".join(model.model_fields)
     return ConfigProblem(
         message,
         path=format_path(path),
         value=raw,
         allowed=allowed,
-        way_out=way_out,
-        line=document.lines.get(path),
+        way_out=guess,
+        line=_line(path, document),
     )
 
 
-def _way_out(kind: str, spot: _Spot, raw: str) -> str | None:
-    assert spot.shape is not None
-    scalar = not isinstance(spot.value, (dict, list))
-    last = str(spot.path[-1]) if spot.path else ""
-    if kind == "list_type":
-        return f"[{raw}]" if scalar else "begin each entry with `- `"
-    if kind == "string_type" and scalar:
-        return f'quote it: "{raw}"'
-    if kind == "bool_type":
-        return {"on": "true", "yes": "true", "off": "false", "no": "false"}.get(raw.strip("\"'").lower())
-    if kind == "model_type" and spot.shape.model is not None and last in spot.shape.model.model_fields:
-        return f"`{last}` belongs one level lower, under a name of your choice"
-    if kind == "literal_error":
-        words = describe(spot.shape).removeprefix("one of ").removesuffix(", or null").split(", ")
-        return next((f"{near}" for near in difflib.get_close_matches(raw, words, 1)), None)
-    if kind not in ("int_type", "float_type"):
-        return None
-    if spot.shape.nullable and raw.lower().strip("\"'.+-") in ("inf", "infinity", "none", "off", "unlimited"):
-        return "null"
-    return _number_way_out(raw)
+def _is_required(spot: _Spot) -> bool:
+    """Whether the key that leads here has no default."""
+    _, model = spot.models[-1]
+    info = model.model_fields.get(str(spot.path[-1]))
+    return info is None or info.is_required()
 
 
-def _number_way_out(raw: str) -> str | None:
-    """How to write the number that was probably meant."""
-    text = raw.strip("\"'").replace("_", "")
-    if re.fullmatch(r"[0-9]+(:[0-9]+)+", text):
-        return "one plain number, in the unit that the key names"
-    if isinstance(size := parse_tokens(text), int):
-        return f"{size} (sizes such as {text} are for token counts only)"
-    if re.fullmatch(r"[0-9]+", text):
-        return str(int(text)) if len(text) <= 18 else None
-    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,2})?", text):
-        return None
-    number = float(text)
-    plain = str(int(number)) if number.is_integer() and abs(number) < 1e15 else f"{number:.10f}".rstrip("0")
-    return plain if plain != raw else None
-
-
-def _where_it_belongs(spot: _Spot) -> tuple[str | None, KeyPath]:
-    """(way out, path that an unknown key was probably meant to be, or the empty path)."""
-    key = str(spot.path[-1])
-    path, model = spot.models[-1]
-    lower = [format_path(path) + "." * bool(path) + way for way in _ways_down(model, key)]
-    upper = [format_path((*p, key)) for p, outer in reversed(spot.models[:-1]) if key in outer.model_fields]
-    near = difflib.get_close_matches(key, model.model_fields, 1)
-    root = spot.models[0][1]
-    everywhere = {name for known in models_below(root) for name in known.model_fields}
-    likely = difflib.get_close_matches(key, sorted(everywhere), 1)
-    if lower or upper:
-        return _belongs(lower or upper[:1]), ()
-    if near:
-        return f"did you mean `{near[0]}`?", (*path, near[0])
-    if likely:
-        top = likely if likely[0] in root.model_fields else []
-        return _belongs(top or list(_ways_down(root, likely[0]))), ()
-    return None, ()
-
-
-def _belongs(places: list[str]) -> str:
-    if "." in places[0]:
-        return "it belongs at " + " or ".join(f"`{place}`" for place in places)
-    return f"it belongs at the top level, as `{places[0]}`"
-
-
-def _ways_down(model: type[BaseModel], key: str) -> Iterator[str]:
-    """Where `key` stands below `model`, the least deep places only: `limits.context_tokens`."""
-    level = [(way, below) for _, below, way in children(model)]
-    while level:
-        found = [f"{way}.{key}" for way, below in level if key in below.model_fields]
-        if found:
-            yield from found
-            return
-        level = [(f"{way}.{deeper}", m) for way, below in level for _, m, deeper in children(below)]
+def _line(path: KeyPath, document: Document) -> int | None:
+    """Where the value stands, or what it is missing from; None when that is the whole file."""
+    while path and path not in document.lines:
+        path = path[:-1]
+    return document.lines[path] if path else None

@@ -1,27 +1,14 @@
-"""`extra_body` of arms, prompts and questions: what a scenario adds to the bodies of requests. Pure."""
+"""`extra_body` of arms, prompts and questions: what a scenario adds to the bodies of requests.
+
+Pure, and without pydantic: bodies are also made where no scenario is read. The type is in `values.py`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
 
-from pydantic import AfterValidator
-
-from raybench.scenario.values import Misfit
-
-#: The prompt, the request's id and the way of answering, by the names that engines have for them.
+#: What raybench sets in every body: the prompt, the request's id and the way of answering, by all their names.
 OWN_FIELDS = ("prompt", "messages", "input_ids", "text", "rid", "request_id", "stream")
-
-
-def refuse_own_fields(extra_body: dict[str, object]) -> dict[str, object]:
-    """What raybench sets in every body: another value there would be another measurement, or none."""
-    for name in OWN_FIELDS:
-        if name in extra_body:
-            raise Misfit("raybench sets this field itself: leave it out", name)
-    return extra_body
-
-
-ExtraBody = Annotated[dict[str, object], AfterValidator(refuse_own_fields)]
 
 
 def merged(under: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:

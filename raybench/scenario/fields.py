@@ -8,9 +8,9 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from raybench.scenario.values import Words
@@ -95,19 +95,22 @@ def describe(shape: Shape) -> str:
 
 
 def _describe_choice(shape: Shape) -> str:
-    for constraint in shape.constraints:
-        if isinstance(constraint, Words):
-            return constraint.text
+    for one in shape.constraints:
+        if isinstance(one, Words):
+            return one.text
     kind = shape.annotation
     if shape.model is not None:
         return f"a block ({shape.model.__name__})"
     if get_origin(kind) is Literal:
-        return "one of " + ", ".join(str(choice) for choice in get_args(kind))
+        choices = literals(shape)
+        return "one of " + ", ".join(choices) if len(choices) > 1 else choices[0]
     if shape.item is not None:
-        each = describe(shape.item)
+        each, entries = describe(shape.item), constraint(shape, "min_length")
         if shape.key is not None:
-            return f"a mapping of {_noun(describe(shape.key))} to {each}"
-        return f"a list{_at_least(shape)}, each {each}"
+            least = f", at least {entries}" if entries else ""
+            return f"a mapping of {_noun(describe(shape.key))} to {each}{least}"
+        least = f" of at least {entries}" if entries else ""
+        return f"a list{least}, each {each}"
     words = next((words for basic, words in _BASIC_WORDS.items() if kind is basic), "a value")
     return words + _bounds(shape)
 
@@ -116,23 +119,38 @@ def _noun(words: str) -> str:
     return "names" if words.startswith("a name") else words
 
 
-def _at_least(shape: Shape) -> str:
-    least = _constraint(shape, "min_length")
-    return f" of at least {least}" if least else ""
-
-
 def _bounds(shape: Shape) -> str:
-    least, above, most = (_constraint(shape, name) for name in ("ge", "gt", "le"))
+    least, above, most = (constraint(shape, name) for name in ("ge", "gt", "le"))
     if least is not None:
         return f" from {least}" + (f" to {most}" if most is not None else "")
     low = f" above {above}" if above is not None else ""
     return low + (f", at most {most}" if most is not None else "")
 
 
-def _constraint(shape: Shape, name: str) -> object:
+def constraint(shape: Shape, name: str) -> object:
     """A bound by pydantic's name for it: `ge`, `gt`, `le`, `min_length`."""
-    values = (getattr(constraint, name, None) for constraint in shape.constraints)
+    values = (getattr(one, name, None) for one in shape.constraints)
     return next((value for value in values if value is not None), None)
+
+
+def literals(shape: Shape) -> list[str]:
+    """The words that may stand there, where only some may."""
+    return [
+        str(word)
+        for one in shape.choices
+        if get_origin(one.annotation) is Literal
+        for word in get_args(one.annotation)
+    ]
+
+
+def accepts(shape: Shape, value: object) -> bool:
+    """Whether the value may stand there."""
+    plain, annotated = shape.plain, cast(Any, Annotated)
+    try:
+        TypeAdapter(annotated[plain.annotation, None, *plain.constraints]).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def children(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], str]]:

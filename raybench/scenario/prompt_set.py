@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from raybench.scenario.extra_body import ExtraBody
-from raybench.scenario.values import Count, Misfit, Model, Name, Tokens, refuse_shared_names
+from raybench.scenario.values import Count, ExtraBody, Misfit, Model, Name, Tokens, refuse_shared_names
 
 #: How a prompt that was sent before is kept from being found in a prefix cache.
 ColdBy = Literal["flush", "no_prefix_reuse"]

@@ -15,12 +15,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.extra_body import ExtraBody
 from raybench.scenario.gate import Gate
 from raybench.scenario.launch import Command, HostPath, Inventory, Launch, ServiceCheck
 from raybench.scenario.sim_block import Sim
 from raybench.scenario.values import (
+    BaseUrl,
     Count,
+    ExtraBody,
     Headers,
     IpAddress,
     Misfit,
@@ -29,7 +30,6 @@ from raybench.scenario.values import (
     Positive,
     Seconds,
     Tokens,
-    Url,
     VariableName,
     Words,
     refuse_repeats,
@@ -72,9 +72,9 @@ class Arm(Model):
     """One deployment under comparison: exactly one of `url` (reached, or launched there) and `sim` (started)."""
 
     engine: EngineName = "sglang"
-    url: Url | None = None
-    control_urls: list[Url] = []
-    load_urls: list[Url] = []
+    url: BaseUrl | None = None
+    control_urls: Annotated[list[BaseUrl], AfterValidator(refuse_repeats)] = []
+    load_urls: Annotated[list[BaseUrl], AfterValidator(refuse_repeats)] = []
     sim: Sim | None = None
     launch: Launch | None = None
     inventory: Inventory = Inventory()
@@ -109,10 +109,9 @@ class Arm(Model):
     def _load_urls_are_further_ones(self) -> Arm:
         if self.load_urls and self.url is None:
             raise Misfit("a simulated engine has one address only", "load_urls")
-        targets = [self.url, *self.load_urls]
         for place, url in enumerate(self.load_urls):
-            if url in targets[: place + 1]:
-                raise Misfit("is listed already, and load goes to each address once", "load_urls", place)
+            if url == self.url:
+                raise Misfit("is the arm's `url` already, and load goes to each address once", "load_urls", place)
             if str(self.url).partition(":")[0] != url.partition(":")[0]:
                 raise Misfit("http and https cannot be mixed: they are sent by two clients", "load_urls", place)
         return self
@@ -304,7 +303,11 @@ class Scenario(Model):
     @model_validator(mode="after")
     def _prompts_have_a_source(self) -> Scenario:
         if self.corpus is None and any(workload.prompt_set is None for workload in self.workloads):
-            raise Misfit("workloads that are no prompt sets take their text from it", "corpus")
+            raise Misfit(
+                "required key is missing: workloads without a `prompt_set` take their text from it;"
+                " `corpus: {synthetic: {}}` is random text",
+                "corpus",
+            )
         for index, workload in enumerate(self.workloads):
             if (
                 workload.prompt_set is not None

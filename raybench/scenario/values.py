@@ -12,8 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from raybench.scenario.extra_body import OWN_FIELDS
 
 T = TypeVar("T")
 
@@ -66,11 +69,19 @@ def check_header_text(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def refuse_own_fields(extra_body: dict[str, object]) -> dict[str, object]:
+    """Another value in what raybench sets would be another measurement, or none."""
+    for name in OWN_FIELDS:
+        if name in extra_body:
+            raise Misfit("raybench sets this field itself: leave it out", name)
+    return extra_body
+
+
 def refuse_repeats(entries: list[T]) -> list[T]:
     """A level that is listed twice would make two points of one name, an address would be counted twice."""
     for place, entry in enumerate(entries):
         if entry in entries[:place]:
-            raise ValueError(f"{entry} is listed twice")
+            raise Misfit("listed twice", place)
     return entries
 
 
@@ -91,6 +102,38 @@ def check_address(text: str) -> str:
         raise ValueError(f"{text!r} is not an IP address") from None
 
 
+def check_url(text: str) -> str:
+    """Raises ValueError with what is wrong with an address."""
+    if not re.match(r"https?://", text):
+        written = "" if "://" in text else f": write http://{text}"
+        raise ValueError(f"does not begin with http:// or https://{written}")
+    if re.search(r"\s", text):
+        raise ValueError("white space in an address")
+    try:
+        parts = urlsplit(text)
+        whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none, or brackets that do not close
+        whole = False
+    if not whole:
+        raise ValueError("no host, or a port that is not from 1 to 65535")
+    if "@" in parts.netloc:
+        raise ValueError(
+            "holds a user name or password, and addresses are written into the run directory: put the key into an"
+            " environment variable and give the variable's name instead"
+        )
+    return text
+
+
+def check_base(url: str) -> str:
+    """An address that the paths of requests are put behind."""
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise ValueError("paths are put behind it: leave what begins with `?` or `#` out")
+    if parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError("the paths of requests begin with /v1 themselves: leave it out")
+    return url
+
+
 Tokens = Annotated[
     int,
     BeforeValidator(parse_tokens),
@@ -107,13 +150,15 @@ Name = Annotated[
 ]
 Url = Annotated[
     str,
-    Field(pattern=r"^https?://[^\s/@]+(/\S*)?$"),
+    AfterValidator(check_url),
     Words("an address such as http://host:30000 (no user name or password in it)"),
 ]
+BaseUrl = Annotated[Url, AfterValidator(check_base)]
 IpAddress = Annotated[str, AfterValidator(check_address), Words("an IP address such as 10.0.0.5")]
 VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
 ]
+ExtraBody = Annotated[dict[str, object], AfterValidator(refuse_own_fields)]
 Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import yaml
+from yaml import MarkedYAMLError
 from yaml.composer import Composer
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.parser import Parser
@@ -30,11 +31,28 @@ DEPTH_MAX = 40
 VALUES_MAX = 100_000
 _RAW_MAX = 60
 
-# 18 digits fit into 64 bits, so that no number here can overflow or become infinite
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,17})\.[0-9]{1,18}")
+#: They fit into 64 bits, so that no number here can overflow or become infinite.
+DIGITS_MAX = 18
+_WHOLE = re.compile(rf"-?(0|[1-9][0-9]{{0,{DIGITS_MAX - 1}}})")
+_DECIMAL = re.compile(rf"{_WHOLE.pattern}\.[0-9]{{1,{DIGITS_MAX}}}")
 _CONSTANTS: dict[str, object] = {"true": True, "false": False, "null": None, "": None}
 _OTHER_NULLS = ("~", "Null", "NULL")
+#: (what PyYAML says, its usual cause); the first that fits.
+_WAYS_OUT = (
+    ("'\\t'", "indent with spaces, not with tabs"),
+    ("another document", "keep one document in a file (no `---` between two)"),
+    ("mapping values are not allowed", "check the indentation, and quote a text that contains `: `"),
+    ("sequence entries are not allowed", "begin each entry with `- ` on a line of its own"),
+    ("escape character", "write a backslash twice, or use single quotes"),
+    ("quoted scalar", "end it with the quote that it begins with"),
+    ("flow sequence", "close the list with `]`, and quote a text that contains `: ` or `,`"),
+    ("flow mapping", "close the block with `}`, and quote a text that contains `: `, `,` or braces"),
+    ("block collection", "indent the entries of one list, and the keys of one entry, alike"),
+    ("block mapping", "indent the keys of one block alike, and quote a text with quotes in it as a whole"),
+    ("simple key", "write `key: value`"),
+    ("cannot start any token", "quote a text that begins with it"),
+    ("undefined alias", "name a value with `&` before its first `*`"),
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +88,7 @@ def read_yaml(text: str, source: str) -> Document:
         _refuse_tags_and_depth(text, source)
         node = _Composer(text).get_single_node()
     except yaml.YAMLError as error:
-        raise ConfigError(source, _syntax_problem(error)) from error
+        raise ConfigError(source, _syntax_problem(error, text)) from error
     if node is None:
         raise ConfigError(source, ConfigProblem("the file is empty"))
     return _Reading(text, source).document(node)
@@ -105,22 +123,18 @@ def _refuse_tags_and_depth(text: str, source: str) -> None:
             depth -= 1
 
 
-def _syntax_problem(error: yaml.YAMLError) -> ConfigProblem:
+def _syntax_problem(error: yaml.YAMLError, text: str) -> ConfigProblem:
+    """PyYAML's own words, with where the thing began that it speaks of, and what is usually the cause."""
     if isinstance(error, ReaderError):
         code = error.character if isinstance(error.character, int) else ord(error.character)
-        return ConfigProblem(f"not text: the control character U+{code:04X} at position {error.position}")
-    mark = getattr(error, "problem_mark", None)
-    what = " ".join(
-        str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part
-    )
-    way_out = None
-    if "'\\t'" in what:
-        way_out = "indent with spaces, not with tabs"
-    elif "document" in what and "single" in what:
-        way_out = "keep one document in a file (no `---` between two)"
-    elif "mapping values are not allowed" in what:
-        way_out = "check the indentation, and quote a text that contains `: `"
-    return ConfigProblem(f"not valid YAML: {what}", way_out=way_out, line=mark.line + 1 if mark else None)
+        before = text[: error.position]
+        return ConfigProblem(f"not text: the control character U+{code:04X}", line=before.count("\n") + 1)
+    assert isinstance(error, MarkedYAMLError)
+    begun = f" (from line {error.context_mark.line + 1})" if error.context_mark is not None else ""
+    what = (f"{error.context}{begun}: " if error.context else "") + (error.problem or "")
+    way_out = next((told for part, told in _WAYS_OUT if part in what), None)
+    line = error.problem_mark.line + 1 if error.problem_mark is not None else None
+    return ConfigProblem(f"not valid YAML: {what}", way_out=way_out, line=line)
 
 
 class _Reading:
@@ -157,6 +171,9 @@ class _Reading:
 
     def _scalar(self, node: ScalarNode, path: KeyPath, line: int) -> object:
         text: str = node.value
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            self._complain("half a character (a surrogate)", path, line, self._raw(node), "write it as it is")
+            return None
         if node.style is not None:
             return text
         if text in _OTHER_NULLS:

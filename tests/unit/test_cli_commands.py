@@ -90,7 +90,9 @@ def test_check_accepts_every_shipped_scenario(cli: Cli, path: Path) -> None:
 def test_check_reads_a_cluster_file_too(cli: Cli, cluster: Path) -> None:
     code, out, err = cli("check", ROOT / "scenarios" / "16k.yaml", "--cluster", cluster)
     assert (code, err) == (0, "")
-    assert "valid" in out
+    assert f"{cluster}: valid; {cluster.stem} at http://" in out
+    if cluster.stem == "two-node":
+        assert out.endswith(": one client node, one target host\n")
 
 
 BAD = """
@@ -166,6 +168,7 @@ def test_plan_shows_the_first_seed_s_active_limits_and_queueing(cli: Cli) -> Non
 def test_plan_shows_skips_with_their_arithmetic(cli: Cli) -> None:
     code, out, _ = cli("plan", ROOT / "scenarios" / "demo.yaml")
     assert code == 0
+    assert out.startswith("demo: a small simulated deployment, twice as fast as real\n")
     assert "context limit: 40960 input + 1 output + 2 reserved = 40963 > 32768 tokens" in " ".join(out.split())
     assert "3 points to measure, 1 skipped" in out
 

@@ -87,7 +87,7 @@ def test_a_wrong_cluster_file_is_refused_like_a_scenario(text: str, path: str, p
 
 
 def test_a_placement_key_one_level_too_high_is_told_where_it_belongs() -> None:
-    assert problem_of("target_resource: gpu\n").way_out == "it belongs at `placement.target_resource`"
+    assert problem_of("target_resource: gpu\n").way_out == "move it to `placement.target_resource`"
 
 
 def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ def test_numbers_of_a_void_point_are_struck_through_and_in_no_summary(report: st
     assert "valid numbers from tp2pp4 only, none from tp8" in summary
 
 
+def test_what_a_scenario_says_of_itself_stands_at_the_head(tmp_path: Path) -> None:
+    made = whole_run(tmp_path / "run")
+    manifest = made.read_manifest()
+    write_json(made.manifest, {**manifest, "scenario": {**manifest["scenario"], "description": "two *arms*"}})
+    merge(made)
+    told = write_report(made).markdown.read_text(encoding="utf-8")
+    assert section(told, "Summary").strip().startswith("two \\*arms\\*\n\n5 points:")
+
+
 def test_lost_requests_stay_in_n(report: str) -> None:
     assert "~~2/4~~" in line_of(section(report, "Appendix B: all points"), "1k", "2", "tp8")
 

@@ -56,7 +56,7 @@ def test_a_scenario_is_read_with_its_defaults() -> None:
 def test_o_c1_a_misspelt_key_is_named_with_path_line_value_and_the_nearest_key() -> None:
     problem = problem_of(changed("concurrency: [1, 8]", "concurency: [64]"))
     assert (problem.path, problem.line, problem.value) == ("workloads[0].concurency", 8, "[64]")
-    assert problem.way_out == "did you mean `concurrency`?"
+    assert problem.way_out == "`concurrency`"
     assert "input_tokens" in str(problem.allowed)
 
 
@@ -65,13 +65,13 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
     found = {problem.path: problem for problem in problems_of(SCENARIO + text)}
     assert list(found) == ["points", "flush"]
     assert (found["points"].message, found["points"].line) == ("unknown key", 11)
-    assert found["flush"].way_out == "it belongs at `guards.flush`"
+    assert found["flush"].way_out == "move it to `guards.flush`"
     entry = "  - {input_len: 16384, output_len: 512, concurency: 64, name: x}\n"
     found = {problem.path: problem for problem in problems_of(changed("corpus:\n", f"{entry}corpus:\n"))}
     assert {path: problem.way_out for path, problem in found.items()} == {
-        "workloads[1].input_len": "did you mean `input_tokens`?",
-        "workloads[1].output_len": "did you mean `output_tokens`?",
-        "workloads[1].concurency": "did you mean `concurrency`?",
+        "workloads[1].input_len": "`input_tokens`",
+        "workloads[1].output_len": "`output_tokens`",
+        "workloads[1].concurency": "`concurrency`",
     }
     assert {problem.line for problem in found.values()} == {9}
 
@@ -84,7 +84,7 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
             "name: small",
             "name: small\nhit_rate_max: 0.01",
             "hit_rate_max",
-            "it belongs at `guards.hit_rate_max`",
+            "move it to `guards.hit_rate_max`",
         ),
         (
             "    output",
@@ -96,13 +96,13 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
             '{url: "http://host:30000"}',
             '{url: "http://host:30000", context_tokens: 32k}',
             "arms.mine.context_tokens",
-            "it belongs at `arms.mine.limits.context_tokens`",
+            "move it to `arms.mine.limits.context_tokens`",
         ),
         (
             "name: small",
             "name: small\nsynthetic: {}",
             "synthetic",
-            "it belongs at `corpus.synthetic`",
+            "move it to `corpus.synthetic`",
         ),
         ("name: small", "name: small\npage_tokens: 16", "page_tokens", "`arms.<name>.limits.page_tokens`"),
         # too low
@@ -110,20 +110,20 @@ def test_o_c1_the_case_s_own_input_gives_all_its_errors_at_once() -> None:
             "    output",
             "    placement: {}\n    output",
             "workloads[0].placement",
-            "it belongs at the top level, as `placement`",
+            "move it to the top level, as `placement`",
         ),
         (
             "{}",
             "{placement: {}}",
             "corpus.synthetic.placement",
-            "it belongs at the top level, as `placement`",
+            "move it to the top level, as `placement`",
         ),
         # in the wrong branch, and misspelt at the top
         (
             "    output",
             "    attempts_max: 4\n    output",
             "workloads[0].attempts_max",
-            "it belongs at `guards.attempts_max`",
+            "move it to `guards.attempts_max`",
         ),
         (
             "name: small",
@@ -193,7 +193,7 @@ def test_a_missing_key_is_named_with_what_it_takes() -> None:
         ("16k", "not a whole number", "16384 (sizes such as 16k are for token counts only)"),
         (".inf", "not a whole number", None),
         ("true", "not a whole number", None),
-        ("99999999999999999999", "not a whole number", None),
+        ("99999999999999999999", "a number of more than 18 digits", None),
     ],
 )
 def test_o_c2_a_value_that_is_no_concurrency_is_refused_with_its_raw_text(
@@ -294,8 +294,8 @@ def test_all_errors_come_at_once_in_the_order_of_the_lines() -> None:
         ("{}", "{}\n  path: x.npy", "corpus", "exactly one of `path` and `synthetic`"),
         ('{url: "http://host:30000"}', "{model: m}", "arms.mine", "exactly one of `url` and `sim`"),
         ('30000"', '30000", engine: vllm, route: generate', "arms.mine", "on sglang only"),
-        ("[1, 8]", "[8, 1, 8]", "workloads[0].concurrency", "listed twice"),
-        ("[1, 8]", "[]", "workloads[0].concurrency", "the list is empty"),
+        ("[1, 8]", "[8, 1, 8]", "workloads[0].concurrency[2]", "listed twice"),
+        ("[1, 8]", "[]", "workloads[0].concurrency", "empty"),
         ("[1, 8]", "[64]\n    requests: 32", "workloads[0].requests", "32 requests can never be 64 at once"),
         ("[1, 8]", "[1]\n    arms: [mine, yours]", "workloads[0].arms[1]", "no such arm"),
         (
@@ -311,7 +311,7 @@ def test_all_errors_come_at_once_in_the_order_of_the_lines() -> None:
             "more than client_nodes",
         ),
         ('30000"', '30000", headers: {authorization: x}', "arms.mine.headers", "credential"),
-        ("http://host:30000", "http://user:secret@host", "arms.mine.url", "not in the right form"),
+        ("http://host:30000", "http://user:secret@host", "arms.mine.url", "holds a user name or password"),
         ("  mine:", "  my arm:", "arms.my arm", "not in the right form"),
         ("name: small", "name: 16", "name", "not text"),
         ("name: small", "name:", "name", "nothing is given"),
@@ -326,6 +326,65 @@ def test_a_value_that_does_not_fit_is_named_at_its_place(old: str, new: str, pat
     assert problem.path == path
     assert part in problem.message
     assert "pydantic" not in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        # units that are in the key's name already
+        (
+            "name: small",
+            "name: small\nguards: {idle_timeout_s: 5m}",
+            "got: 5m; try: 300; allowed: a number above",
+        ),
+        ("name: small", "name: small\nguards: {idle_timeout_s: 300ms}", "try: 0.3;"),
+        ("name: small", "name: small\nguards: {clock_offset_ms_max: 2s}", "try: 2000;"),
+        ("name: small", "name: small\nguards: {hit_rate_max: 5%}", "try: 0.05; allowed: a number from 0 to 1"),
+        ("concurrency: [1, 8]", "search: {maximum: 8, slo: {ttft_ms_p95: 500ms}}", "try: 500;"),
+        ("concurrency: [1, 8]", "rate_per_s: [5m]\n    duration_s: 9", "not a number; got: 5m; try: 5242880"),
+        # what is given where nothing, a block, a list or some words are asked
+        (
+            "workloads:",
+            "  two:\nworkloads:",
+            "arms.two (line 4): nothing is given; got: nothing; allowed: a block",
+        ),
+        ("{}", "{}\nload:", "try: give a value, or leave the key out to get the default; allowed: a block (Load)"),
+        ("  synthetic: {}", "  corpora/pg19", "got: corpora/pg19; allowed: a block with the keys path, synthetic"),
+        ("  mine: {", "  - {name: mine, ", "try: write each entry as `key: value`, without `- `"),
+        ("url:", "engine: SGLang, url:", "try: sglang; allowed: one of sglang, vllm, openai, llamacpp"),
+        ("url:", "engine: trtllm, url:", "got: trtllm; allowed: one of sglang, vllm"),
+        ("{}", "{}\nload: {workers_per_node: all}", "got: all; allowed: a whole number from 1 or auto"),
+        ("{}", "{}\nload: {workers_per_node: 0}", "out of range; got: 0; allowed: a whole number from 1 or auto"),
+        # addresses
+        ('"http://host:30000"', "host:30000", "not begin with http:// or https://: write http://host:30000; got"),
+        ('"http://host:30000"', "30000", "not text; got: 30000; allowed: an address such as"),
+        ("host:30000", "host:300000", "a port that is not from 1 to 65535; got"),
+        ("host:30000", "host:abc", "a port that is not from 1 to 65535; got"),
+        ("host:30000", ":30000", "no host"),
+        ("host:30000", "[fd00::2:30000", "no host"),
+        ("host:30000", "host:30000?key=1", "leave what begins with `?` or `#` out"),
+        ("host:30000", "host:30000/v1/", "begin with /v1 themselves: leave it out"),
+        ("host:30000", "host:30000 ", "white space in an address"),
+        ('30000"', '30000", control_urls: ["http://b:1", "http://b:1"]', "control_urls[1] (line 3): listed twice"),
+        # what is missing, with the line of the block that it is missing from
+        ("corpus:\n  synthetic: {}\n", "", "corpus: required key is missing: workloads without a `prompt_set`"),
+        ("concurrency: [1, 8]", "rate_per_s: [1]", "workloads[0].duration_s (line 5): a rate needs exactly one"),
+    ],
+)
+def test_a_typical_slip_is_told_with_the_way_out(old: str, new: str, told: str) -> None:
+    assert told in str(problem_of(changed(old, new)))
+
+
+@pytest.mark.parametrize("url", ["http://h", "https://h:1/prefix", "http://[fd00::2]:30000", "http://10.0.0.5:1/"])
+def test_addresses_of_servers(url: str) -> None:
+    assert parse_scenario(changed("http://host:30000", url), "s.yaml").arms["mine"].url == url
+
+
+def test_what_is_asked_until_it_answers_may_have_a_query() -> None:
+    launch = "url: 'http://host:30000', launch: {argv: [serve], ready: {url: 'http://host:1/health?deep=1'}}"
+    read = parse_scenario(changed('url: "http://host:30000"', launch), "s.yaml").arms["mine"].launch
+    assert read is not None
+    assert read.ready.url == "http://host:1/health?deep=1"
 
 
 def test_no_limit_is_null_and_a_wish_for_infinity_is_told_so() -> None:
@@ -404,8 +463,8 @@ def test_addresses_to_send_from_are_ip_addresses_listed_once() -> None:
 @pytest.mark.parametrize(
     ("urls", "words"),
     [
-        ('["http://host:30000"]', "listed already"),
-        ('["http://b:1", "http://b:1"]', "listed already"),
+        ('["http://host:30000"]', "the arm's `url` already"),
+        ('["http://b:1", "http://b:1"]', "listed twice"),
         ('["https://b:1"]', "cannot be mixed"),
     ],
 )

@@ -104,6 +104,11 @@ def test_keys_are_text_whatever_they_look_like() -> None:
     }
 
 
+def test_half_a_character_is_refused_since_no_file_can_hold_it() -> None:
+    [problem] = read_yaml('a: "\\ud800"\n', "f.yaml").problems
+    assert (problem.path, problem.line, problem.value) == ("a", 1, '"\\ud800"')
+
+
 def test_a_key_given_twice_is_an_error_at_any_depth() -> None:
     problems = read_yaml("a: 1\nb:\n  - {c: 1, c: 2}\na: 3\n", "f.yaml").problems
     assert [(p.path, p.line, p.value) for p in problems] == [("b[0].c", 3, "2"), ("a", 4, "3")]
@@ -140,9 +145,17 @@ def test_merge_keys_and_keys_that_are_no_words_are_refused() -> None:
         ("a: 1\n---\nb: 2\n", "one document", 2),
         ("a:\n\t- b\n", "spaces", 2),
         ("a: b: c\n", "indentation", 1),
-        ("a: [1\nb: 2\n", "not valid YAML", 2),
-        ("a: *nowhere\n", "undefined alias", 1),
-        ("a: \x00\n", "control character U\\+0000", None),
+        ("a: 1\nb: [1\nc: 2\n", r"\(from line 2\).*close the list with `]`", 3),
+        ("a: {b: 1\nc: 2\n", "close the block with `}`", 2),
+        ("a: 'it\nb: 1\n", r"\(from line 1\).*end it with the quote", 3),
+        ("a:\n  b: 1\n c: 2\n", "indent the keys of one block alike", 3),
+        ("- a: 1\n b: 2\n", "indent the entries of one list", 2),
+        ("a: 1\nb\n", "try: write `key: value`", 3),
+        ("a: - 1\n", "begin each entry", 1),
+        ("a: @x\n", "quote a text", 1),
+        ('a: "\\q"\n', "a backslash twice", 1),
+        ("a: *nowhere\n", "undefined alias.*`&`", 1),
+        ("a: 1\nb: \x00\n", "control character U\\+0000", 2),
         ("[" * (DEPTH_MAX + 1), "nested deeper", 1),
         ("[" * 5000, "nested deeper", 1),
     ],
