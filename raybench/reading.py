@@ -128,7 +128,7 @@ def report(
     from raybench.report.service import say_service
     from raybench.report.source import read_source
     from raybench.report.terminal import print_points
-    from raybench.report.text_en import ENGLISH
+    from raybench.report.text import ENGLISH
     from raybench.report.text_zh import CHINESE
     from raybench.report.write import write_report
 
@@ -321,7 +321,7 @@ def reconcile(
     from raybench.analysis.agreement import read_agreements
     from raybench.records.rundir import RunDirectory
     from raybench.report.agreement import agreement_answer
-    from raybench.report.text_en import ENGLISH
+    from raybench.report.text import ENGLISH
 
     directory = RunDirectory(run)
     directory.require()

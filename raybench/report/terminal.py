@@ -16,8 +16,7 @@ from raybench.report.document import Heading, Paragraph, Table, Told
 from raybench.report.findings import counts_line
 from raybench.report.sections import notes
 from raybench.report.source import Source
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
 
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "": ""}
 

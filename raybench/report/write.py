@@ -21,8 +21,7 @@ from raybench.report.point_plots import point_figures
 from raybench.report.points import Point
 from raybench.report.sections import notes, sections
 from raybench.report.source import Source
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
 
 #: Pixels of a PNG for one of an SVG: sharp in a document and on a screen of high resolution.
 PNG_SCALE = 2.0

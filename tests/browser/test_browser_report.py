@@ -9,7 +9,7 @@ from synthetic_run import whole_run
 from raybench.analysis.merge import merge
 from raybench.report.published import read_published, write_imported
 from raybench.report.source import read_source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 from raybench.report.text_zh import CHINESE
 from raybench.report.write import write_report
 

@@ -12,8 +12,7 @@ from synthetic_run import whole_run
 from raybench.analysis.merge import merge
 from raybench.records.rundir import RunDirectory, write_json
 from raybench.report.source import read_source
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
 from raybench.report.text_zh import CHINESE
 from raybench.report.write import write_report
 

@@ -13,7 +13,7 @@ from raybench.analysis.points import read_points
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory, read_json, write_json
 from raybench.report.source import read_source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 from raybench.report.write import write_report
 
 

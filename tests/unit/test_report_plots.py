@@ -14,7 +14,7 @@ from raybench.records.rundir import RunDirectory
 from raybench.report import plots, point_plots
 from raybench.report.details import read_details
 from raybench.report.source import Source, read_source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from raybench.report.published import read_published, write_imported
 from raybench.report.retest import compare_retest, write_final
 from raybench.report.source import Source, read_source
 from raybench.report.tables import boundary_table, result_table
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
 from raybench.report.text_zh import CHINESE
 from raybench.report.write import write_report
 
