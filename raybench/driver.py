@@ -34,6 +34,7 @@ from raybench.protocol.progress import Snapshot
 from raybench.records.rundir import RunDirectory
 from raybench.report.live import LiveDisplay
 from raybench.report.service import say_service, service_line, service_of
+from raybench.report.source import read_source
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 
@@ -50,7 +51,7 @@ def run_here(request: RunRequest, console: Console) -> int:
                 display.show(asdict(snapshot))
 
             outcome = _carry_out(request, run, name, show, display.note)
-    print_points(run, console)
+    print_points(read_source(run), console)
     console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
     for path in (run.report_md, run.report_html):
         console.print(f"report: {path}", highlight=False, soft_wrap=True)
@@ -110,4 +111,4 @@ def _carry_out(request: RunRequest, run: RunDirectory, run_id: str, show: OnSnap
 def _report(run: RunDirectory) -> None:
     if run.journal.exists():
         merge(run)
-        write_report(run)
+        write_report(read_source(run), run.path)

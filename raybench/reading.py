@@ -124,20 +124,29 @@ def report(
     """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
     from raybench.report.compare_source import split_side
+    from raybench.report.repeats import pool_repeats
     from raybench.report.service import say_service
+    from raybench.report.source import read_source
     from raybench.report.terminal import print_points
-    from raybench.report.write import TEXTS, write_report
+    from raybench.report.text import ENGLISH
+    from raybench.report.text_zh import CHINESE
+    from raybench.report.write import write_report
 
     only: dict[Path, set[str]] = {}
     for path, arm in map(split_side, runs):
         only.setdefault(path, set()).update([] if arm is None else [arm])
-    first, *others = map(RunDirectory, only)
-    kind = None if images is None else images.value
-    written = write_report(first, *others, language=lang.value, folder=output, images=kind, only=only, pool=pool)
-    print_points(first, out, *others, text=TEXTS[lang.value], only=only, pool=pool)
+    if output is None and (len(only) > 1 or any(only.values())):
+        told = "a report of several runs, or of some arms, needs a folder of its own"
+        raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
+    directories = [RunDirectory(path) for path in only]
+    source = read_source(*directories, only=only)
+    pooled = pool_repeats(source) if pool else None
+    text = {Language.EN: ENGLISH, Language.ZH: CHINESE}[lang]
+    written = write_report(source, output or directories[0].path, text, images=images, pooled=pooled)
+    print_points(pooled or source, out, text)
     for path in (written.markdown, written.page):
         out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
-    for directory in (first, *others):
+    for directory in directories:
         say_service(directory, out)
 
 
@@ -312,7 +321,7 @@ def reconcile(
     from raybench.analysis.agreement import read_agreements
     from raybench.records.rundir import RunDirectory
     from raybench.report.agreement import agreement_answer
-    from raybench.report.text_en import ENGLISH
+    from raybench.report.text import ENGLISH
 
     directory = RunDirectory(run)
     directory.require()

@@ -33,6 +33,7 @@ from raybench.errors import (
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
 from raybench.report.service import say_service
+from raybench.report.source import read_source
 from raybench.report.terminal import closing_line, print_points
 from raybench.report.write import write_report
 
@@ -179,9 +180,9 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
         if listener.outcome is None:  # the driver may have been ended before it came to this
             with suppress(RunDirectoryError):  # as on a full disk; what ended the run is said below
                 merge(run)
-                write_report(run)
+                write_report(read_source(run), run.path)
         if run.points_parquet.is_file():
-            print_points(run, console)
+            print_points(read_source(run), console)
     listener.say_end(console)
     told: Any = listener.outcome or listener.error
     code = int(told["exit_code"])
@@ -248,5 +249,5 @@ def fetch_run(run: str, runs_dir: Path, console: Console) -> None:
     if Path(submission.remote_run_path).expanduser() != home.path:
         jobs.fetch(client, submission, home.path)
     if home.points_parquet.is_file():
-        print_points(home, console)
+        print_points(read_source(home), console)
     console.print(f"run directory: {home.path}", highlight=False, soft_wrap=True)

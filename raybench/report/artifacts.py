@@ -13,8 +13,8 @@ from raybench.analysis.difference import NOISE_FLOOR_PERCENT, is_clear
 from raybench.analysis.engine_timings import AGREE_MS, AGREE_SHARE, EARLY_MS, client_agrees
 from raybench.analysis.points import has_numbers
 from raybench.report import numbers
-from raybench.report.artifact_text import ArtifactText
 from raybench.report.document import Block, Heading, Paragraph, Row, Table, noted
+from raybench.report.section_text import ArtifactText
 
 Entry = Mapping[str, Any]
 #: The fields of a `deploy.probe.Trial`.

@@ -10,7 +10,7 @@ from rich.table import Table
 from raybench.records.roofline import Roofline
 from raybench.report import numbers
 from raybench.report.searches import question
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 from raybench.scenario.plan import Plan, PlannedSearch, Point
 from raybench.scenario.schema import Limits
 

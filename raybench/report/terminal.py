@@ -11,15 +11,12 @@ from rich.table import Table as RichTable
 from rich.text import Text as Cell
 
 from raybench.analysis.points import has_numbers
-from raybench.records.rundir import RunDirectory
 from raybench.report import searches, tables
 from raybench.report.document import Heading, Paragraph, Table, Told
 from raybench.report.findings import counts_line
-from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes
-from raybench.report.source import Arms, Source, read_source
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.source import Source
+from raybench.report.text import ENGLISH, Text
 
 _STYLES = {"good": "green", "bad": "red", "warn": "yellow", "dim": "dim", "": ""}
 
@@ -78,21 +75,10 @@ def closing_line(outcome: Mapping[str, object]) -> str:
     return f"{line}; {outcome['reason']}" if outcome.get("reason") else line
 
 
-def print_points(
-    run: RunDirectory,
-    console: Console,
-    *others: RunDirectory,
-    text: Text = ENGLISH,
-    only: Arms | None = None,
-    pool: bool = False,
-) -> None:
+def print_points(source: Source, console: Console, text: Text = ENGLISH) -> None:
     """Print one table a workload, what searches found, then the points without a valid number and how to read
-    the rest. pool: repeats are one row.
-
-    Raises RunDirectoryError when the run was not merged.
-    """
-    source = read_source(run, *others, only=only)
-    print_blocks(_points(pool_repeats(source) if pool else source, text), console)
+    the rest. Repeats that `repeats.pool_repeats` made one row of are one row."""
+    print_blocks(_points(source, text), console)
 
 
 def _points(source: Source, text: Text) -> Iterator[Told]:

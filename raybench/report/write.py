@@ -1,4 +1,4 @@
-"""The files of a report over merged run directories: Markdown, page, JSON, figures. Needs no Ray and no server."""
+"""The files of a report: Markdown, page, JSON, figures. Needs no Ray and no server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import raybench
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import write_file
-from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import write_json
 from raybench.report import html, markdown
 from raybench.report.chart import Figure
@@ -20,14 +19,9 @@ from raybench.report.document import Figures, Section
 from raybench.report.findings import counts_line
 from raybench.report.point_plots import point_figures
 from raybench.report.points import Point
-from raybench.report.repeats import pool_repeats
 from raybench.report.sections import notes, sections
-from raybench.report.source import Arms, Source, read_source
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
-from raybench.report.text_zh import CHINESE
-
-TEXTS = {"en": ENGLISH, "zh": CHINESE}
+from raybench.report.source import Source
+from raybench.report.text import ENGLISH, Text
 
 #: Pixels of a PNG for one of an SVG: sharp in a document and on a screen of high resolution.
 PNG_SCALE = 2.0
@@ -43,34 +37,23 @@ class Written:
 
 
 def write_report(
-    run: RunDirectory,
-    *others: RunDirectory,
-    language: str = "en",
-    folder: Path | None = None,
+    source: Source,
+    folder: Path,
+    text: Text = ENGLISH,
+    *,
     images: str | None = None,
-    only: Arms | None = None,
-    pool: bool = False,
+    pooled: Source | None = None,
 ) -> Written:
     """Write the report of one run, or of several side by side; each file is old or new, never half.
 
-    only: the arms to tell, by run. folder: where to; the run's own directory for the whole of one run.
-    images: `svg` or `png` files of every figure as well, in `plots/`. Another language than English stands in
-    the names: `report.zh.md`. pool: runs of one scenario are repeats (`repeats.pool_repeats`).
-
-    Raises RunDirectoryError when a run was not merged, ConfigError when another report than that of one whole
-    run has no folder, or when there are no repeats to pool.
+    text: another language than English stands in the names: `report.zh.md`. images: `svg` or `png` files of every
+    figure as well, in `plots/`. pooled: the source with repeats as one row (`repeats.pool_repeats`), where that
+    is asked for. Raises RunDirectoryError for records that cannot be read.
     """
-    if folder is None:
-        if others or any((only or {}).values()):
-            told = "a report of several runs, or of some arms, needs a folder of its own"
-            raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
-        folder = run.path
-    source, text = read_source(run, *others, only=only), TEXTS[language]
-    pooled = pool_repeats(source) if pool else None
     shown = sections(source, text, pooled)
     details = _details(source)
     title = text.title.format(run_id=source.title)
-    suffix = "" if language == "en" else f".{language}"
+    suffix = "" if text.language == "en" else f".{text.language}"
     written = Written(
         markdown=folder / f"report{suffix}.md", page=folder / f"report{suffix}.html", json=folder / "report.json"
     )

@@ -8,7 +8,10 @@ from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
 from raybench.report.published import read_published, write_imported
-from raybench.report.write import TEXTS, write_report
+from raybench.report.source import read_source
+from raybench.report.text import ENGLISH
+from raybench.report.text_zh import CHINESE
+from raybench.report.write import write_report
 
 DESK, TELEPHONE = 1440, 390
 
@@ -17,8 +20,8 @@ DESK, TELEPHONE = 1440, 390
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = whole_run(tmp_path_factory.mktemp("page") / "run")
     merge(run)
-    for language in TEXTS:
-        write_report(run, language=language)
+    for text in (ENGLISH, CHINESE):
+        write_report(read_source(run), run.path, text)
     return run.path
 
 
@@ -80,7 +83,7 @@ def test_a_column_of_numbers_is_sorted_by_value_and_not_by_its_letters(
     browser: Browser, golden: Path, tmp_path: Path
 ) -> None:
     seed = write_imported(read_published(golden / "seed1" / "appendix_b.yaml"), tmp_path / "seed1")
-    browser.open(write_report(seed).page)
+    browser.open(write_report(read_source(seed), seed.path).page)
     table = "#results h3:nth-of-type(2) + .scroll "  # 1k-128
     browser.click(f"{table}th:nth-child(5) button")
     shown = browser.texts(f"{table}tbody td:nth-child(5)")
@@ -158,7 +161,7 @@ def test_names_are_text_and_never_markup(browser: Browser, tmp_path: Path) -> No
     attack = '</script><script>document.title = "taken"</script><img src=x onerror="document.title = 1">'
     run.journal.write_text(run.journal.read_text().replace("client lost", attack.replace('"', '\\"')))
     merge(run)
-    browser.open(write_report(run).page, fragment="#point-2")
+    browser.open(write_report(read_source(run), run.path).page, fragment="#point-2")
     assert attack in " ".join(browser.texts("#shown .verdict"))
     assert str(browser.ask("document.title")).startswith("Benchmark report")
     assert browser.ask("document.images.length") == 0

@@ -29,6 +29,7 @@ from hosts import Hosts, hosts, wait_gone
 from raybench.analysis.merge import merge
 from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_TARGET, EXIT_USAGE
 from raybench.records.rundir import RunDirectory
+from raybench.report.source import read_source
 from raybench.report.write import write_report
 
 FAULTS_MIN = 50
@@ -133,7 +134,7 @@ class Matrix:
         if self.run is None or not self.run.journal.is_file():
             return
         merge(self.run)
-        write_report(self.run)
+        write_report(read_source(self.run), self.run.path)
         rows = product.points(self.run)
         for one in accepted(product.events(self.run)):
             parts = {path.name: _digest(path) for path in self.run.parts_of(one.point_id, one.attempt)}

@@ -27,8 +27,7 @@ from raybench.analysis.lateness import BETWEEN_MS
 from raybench.analysis.metrics import LATENCIES
 from raybench.report.agreement import agreement_answer, agreement_section
 from raybench.report.document import Bullets, Heading, Paragraph, Table
-from raybench.report.text import Text
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
 from raybench.report.text_zh import CHINESE
 
 POINT = "arm/load/c1"

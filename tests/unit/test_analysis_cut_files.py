@@ -29,6 +29,7 @@ from raybench.records.journal import Journal, read_journal
 from raybench.records.rundir import RunDirectory
 from raybench.records.schema import SERVER_LOG
 from raybench.records.stream import ArrowEncoder
+from raybench.report.source import read_source
 from raybench.report.write import write_report
 
 Row = dict[str, Any]
@@ -100,7 +101,7 @@ def test_files_cut_at_any_byte_are_read_and_no_other_number_changes(
             with (cut.path / name).open("r+b") as file:
                 file.truncate(size)
         warnings = merge(cut)
-        assert write_report(cut).markdown.read_text()
+        assert write_report(read_source(cut), cut.path).markdown.read_text()
         shorter = {name for name, size in kept.items() if size < (whole.path / name).stat().st_size}
         for name in shorter - {"journal.jsonl"}:
             assert any(warning.startswith(f"{name}:") for warning in warnings), name

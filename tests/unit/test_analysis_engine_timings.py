@@ -18,9 +18,11 @@ from raybench.analysis.engine_log import join_log
 from raybench.engines.request_log import LoggedRequest, read_request_log
 from raybench.protocol.answer_checks import check_answers, check_engine_times, check_prompt_lengths
 from raybench.records.schema import REQUESTS
-from raybench.report.artifact_text import CHINESE_ARTIFACTS, ENGLISH_ARTIFACTS, ArtifactText
 from raybench.report.artifacts import comparisons, gate_table
 from raybench.report.document import Heading, Table
+from raybench.report.section_text import ArtifactText
+from raybench.report.text import ENGLISH
+from raybench.report.text_zh import CHINESE
 from raybench.scenario.plan import Point
 
 SEED = Path(__file__).parents[1] / "golden" / "seed2"
@@ -254,7 +256,7 @@ def seed_entries() -> list[dict[str, Any]]:
     return entries
 
 
-def cells(title: str, text: ArtifactText = ENGLISH_ARTIFACTS) -> list[tuple[str, ...]]:
+def cells(title: str, text: ArtifactText = ENGLISH.artifacts) -> list[tuple[str, ...]]:
     blocks = list(comparisons(seed_entries(), {"A/coding/c1": 200 * 1024 * 1024}, text))
     (place,) = (k for k, block in enumerate(blocks) if isinstance(block, Heading) and block.text.startswith(title))
     table = next(block for block in blocks[place:] if isinstance(block, Table))
@@ -297,12 +299,12 @@ def test_arms_of_the_same_context_stand_against_the_first() -> None:
 
 
 def test_the_tables_are_there_in_chinese_too() -> None:
-    assert cells("总览", CHINESE_ARTIFACTS)[3][0] == "合计"
+    assert cells("总览", CHINESE.artifacts)[3][0] == "合计"
 
 
 def test_void_points_are_not_compared() -> None:
     void = [{**entry, "verdict": "void"} for entry in seed_entries()]
-    assert not list(comparisons(void, {}, ENGLISH_ARTIFACTS))
+    assert not list(comparisons(void, {}, ENGLISH.artifacts))
 
 
 def test_a_gate_that_was_not_passed_is_loud() -> None:
@@ -311,7 +313,7 @@ def test_a_gate_that_was_not_passed_is_loud() -> None:
         {"name": "stop", "passed": False, "detail": "went on"},
     ]
     gate = {"ok": False, "summary": "1/2: stop failed", "needed": 2, "checks": checks}
-    (line_row,) = gate_table({"arm": gate}, ENGLISH_ARTIFACTS).rows
+    (line_row,) = gate_table({"arm": gate}, ENGLISH.artifacts).rows
     assert line_row.cells[1].startswith("1/2: stop failed")
     assert (line_row.tone, line_row.strong) == ("bad", {1})
     assert line_row.cells[3] == "stop: went on"

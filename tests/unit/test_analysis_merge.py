@@ -38,6 +38,7 @@ from raybench.records.rundir import RunDirectory
 from raybench.records.schema import REQUESTS
 from raybench.records.stream import ArrowEncoder
 from raybench.records.strict_json import read_json
+from raybench.report.source import read_source
 from raybench.report.write import write_report
 
 Points = dict[str, dict[str, Any]]
@@ -285,7 +286,7 @@ def test_a_run_that_ended_before_anything_was_sent_has_all_columns_and_a_report(
     assert merge(run) == []
     assert "aligned_unix_ns" in pq.read_schema(run.worker_parquet).names
     assert read_agreements(run) == []
-    assert "a/w/c2" in write_report(run).markdown.read_text()
+    assert "a/w/c2" in write_report(read_source(run), run.path).markdown.read_text()
 
 
 def test_a_point_of_unknown_plan_is_told_by_its_name(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from raybench.engines import ENGINES
 from raybench.load.pacer import due_ns_of_rate
 from raybench.protocol.evidence import history_of, load_requests
 from raybench.protocol.invocation import Outcome
+from raybench.report.source import read_source
 from raybench.report.write import write_report
 from raybench.scenario.arrivals import Arrivals
 
@@ -119,7 +120,7 @@ def test_merge_and_report_tell_both_rates_and_both_latencies(tmp_path: Path, eng
     assert row["offered_rate_per_s"] == pytest.approx(row["sent_rate_per_s"])
     assert row["ttft_scheduled_ms_p95"] == row["ttft_ms_p95"] + 10
     assert row["e2e_scheduled_ms_p95"] == row["e2e_ms_p95"] + 10
-    report = write_report(stage.run).markdown.read_text(encoding="utf-8")
+    report = write_report(read_source(stage.run), stage.run.path).markdown.read_text(encoding="utf-8")
     assert "Open loop: each request is sent at its time" in report
     assert "Closed loop" not in report
     table = report.split("## Open loop\n")[1].split("\n## ")[0]

@@ -17,7 +17,7 @@ from raybench.records.strict_json import read_json
 from raybench.report.markdown import render
 from raybench.report.sections import sections
 from raybench.report.source import read_source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 from raybench.scenario.schema import Scenario
 
 SLO = "{slo: {ttft_ms_p95: 450}, maximum: 64}"

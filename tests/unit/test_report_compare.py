@@ -17,6 +17,7 @@ from raybench.report.document import Heading, Paragraph, Row, Table
 from raybench.report.markdown import answer
 from raybench.report.metric_words import change, label, shown
 from raybench.report.retest import compare_retest, write_final
+from raybench.report.source import read_source
 from raybench.report.write import write_report
 
 RATE = "output_tokens_per_s"
@@ -180,7 +181,9 @@ def test_the_outcome_of_a_retest_is_sent_to_no_command_that_refuses_it(tmp_path:
         str(a.path), str(b.path), ["1k/c2"], (RATE,), floor_percent=3.0, drift_limit_percent=3.0, final=None
     )
     final = write_final(told, tmp_path / "final")
-    reproduce = write_report(final).markdown.read_text(encoding="utf-8").split("## Reproduce")[1]
+    reproduce = (
+        write_report(read_source(final), final.path).markdown.read_text(encoding="utf-8").split("## Reproduce")[1]
+    )
     assert "raybench merge" not in reproduce and "from points where" in reproduce
     for refused in (merge, read_agreements):
         with pytest.raises(RunDirectoryError, match=r"not measured here \(retest\)"):

@@ -6,7 +6,7 @@ from typing import Any
 from raybench.records.rundir import RunDirectory
 from raybench.report.environment import launch_commands, made_of_table, process_table
 from raybench.report.source import ArmFacts, Run, Source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 
 RECORD: dict[str, Any] = {
     "argv": ["serve", "--model", "my model", "--api-key", "<redacted>"],

@@ -13,7 +13,8 @@ from raybench.analysis.points import read_points
 from raybench.errors import RunDirectoryError
 from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import read_json, write_json
-from raybench.report.text_en import ENGLISH
+from raybench.report.source import read_source
+from raybench.report.text import ENGLISH
 from raybench.report.write import write_report
 
 
@@ -28,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     lost = {"gpu-host": {"available": False, "reason": "library not found", "devices": []}}
     write_json(made.arm("tp8") / "gpus.json", lost)
     merge(made)
-    write_report(made)
+    write_report(read_source(made), made.path)
     return made
 
 
@@ -106,7 +107,7 @@ def test_an_attempt_that_was_cut_off_is_told_as_interrupted(tmp_path: Path) -> N
     made.event(1.0, "attempt_started", point_id="a/w/c2", attempt=1, serial=1, windows={})
     killed = made.done()
     merge(killed)
-    text = write_report(killed).markdown.read_text(encoding="utf-8")
+    text = write_report(read_source(killed), killed.path).markdown.read_text(encoding="utf-8")
     row = line_of(section(text, "Protocol as executed"), "a/w/c2", "1")
     assert row.endswith("| interrupted before its verdict |")
     assert ENGLISH.nothing_valid in section(text, "Summary")
@@ -129,7 +130,9 @@ def test_the_protocol_says_whether_answers_came_as_streams(
         made.attempt(start, name, 1, wave(start, 4), (start, start + 2), ACCEPT)
     run = made.done()
     merge(run)
-    told = section(write_report(run).markdown.read_text(encoding="utf-8"), "Protocol as executed")
+    told = section(
+        write_report(read_source(run), run.path).markdown.read_text(encoding="utf-8"), "Protocol as executed"
+    )
     assert f"until no request is unsent; {words}; token counts" in told
 
 
@@ -141,7 +144,7 @@ def test_that_all_arms_are_sequential_is_said_once_and_not_at_each_number(tmp_pa
         made.event(start + 3, "point_committed", point_id=f"{arm}/w/c1", attempt=1, verdict="accepted", reasons=[])
     run = made.done()
     merge(run)
-    summary = section(write_report(run).markdown.read_text(encoding="utf-8"), "Summary")
+    summary = section(write_report(read_source(run), run.path).markdown.read_text(encoding="utf-8"), "Summary")
     assert summary.count("C=1") == summary.count(ENGLISH.sequential) == 1
     assert "| a ≈ b | a ≈ b ≈ c |" in summary
     assert "- Output TPS: a, b ahead together (within 3 %)" in summary
@@ -206,7 +209,7 @@ def test_rows_come_in_the_order_of_the_plan_with_their_json_decoded(run: RunDire
 def test_a_run_that_was_not_merged_is_told_how_to_merge(tmp_path: Path) -> None:
     made = whole_run(tmp_path / "run")
     with pytest.raises(RunDirectoryError, match="raybench merge"):
-        write_report(made)
+        write_report(read_source(made), made.path)
 
 
 def test_the_report_needs_neither_ray_nor_pandas() -> None:

@@ -14,7 +14,7 @@ from raybench.records.rundir import RunDirectory
 from raybench.report import plots, point_plots
 from raybench.report.details import read_details
 from raybench.report.source import Source, read_source
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def test_images_are_written_beside_the_markdown_that_shows_them(tmp_path: Path) 
 
     made: RunDirectory = whole_run(tmp_path / "run")
     merge(made)
-    report = write_report(made, images="svg").markdown.read_text(encoding="utf-8")
+    report = write_report(read_source(made), made.path, images="svg").markdown.read_text(encoding="utf-8")
     shown = re.findall(r"!\[[^\]]*\]\((plots/[^)]+\.svg)\)", report)
     assert "plots/throughput_1k.svg" in shown
     assert all((made.path / path).is_file() for path in shown)

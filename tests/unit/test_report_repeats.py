@@ -61,7 +61,8 @@ def test_runs_of_one_scenario_are_one_row_a_point_with_the_mean_of_their_own_val
 
 
 def test_the_report_of_repeats_shows_spread_and_keeps_every_run(runs: list[RunDirectory], tmp_path: Path) -> None:
-    written = write_report(*runs, folder=tmp_path / "out", pool=True)
+    source = read_source(*runs)
+    written = write_report(source, tmp_path / "out", pooled=pool_repeats(source))
     text = written.markdown.read_text(encoding="utf-8")
     results = text.split("## Results")[1].split("\n## ")[0]
     assert "| 2 | wide | 2,048 | 42.0 | 400 ms |" in results and "accepted (3/3) |" in results
@@ -80,11 +81,13 @@ def test_the_report_of_repeats_shows_spread_and_keeps_every_run(runs: list[RunDi
 def test_a_lead_within_the_spread_of_repeats_is_none(tmp_path: Path) -> None:
     # 5 % apart in the mean, over the default floor; the repeats of one arm differ by 10 %.
     runs = [made(tmp_path / f"r{n}", {"a": 38 + 2 * n, "b": 42}) for n in range(3)]
-    text = write_report(*runs, folder=tmp_path / "out", pool=True).markdown.read_text(encoding="utf-8")
+    source = read_source(*runs)
+    written = write_report(source, tmp_path / "out", pooled=pool_repeats(source))
+    text = written.markdown.read_text(encoding="utf-8")
     assert "**84.0**" not in text
     assert "no clear difference (within the spread of repeats, or intervals overlap) at C=2" in text
     # Run by run the default floor would let b lead.
-    assert "**84.0**" in write_report(*runs[:1], folder=tmp_path / "one").markdown.read_text(encoding="utf-8")
+    assert "**84.0**" in write_report(read_source(runs[0]), tmp_path / "one").markdown.read_text(encoding="utf-8")
 
 
 def test_runs_of_other_scenarios_are_no_repeats(runs: list[RunDirectory], tmp_path: Path) -> None:

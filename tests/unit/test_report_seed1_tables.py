@@ -16,7 +16,8 @@ from raybench.report.published import read_published, write_imported
 from raybench.report.retest import compare_retest, write_final
 from raybench.report.source import Source, read_source
 from raybench.report.tables import boundary_table, result_table
-from raybench.report.text_en import ENGLISH
+from raybench.report.text import ENGLISH, Text
+from raybench.report.text_zh import CHINESE
 from raybench.report.write import write_report
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"
@@ -95,14 +96,14 @@ def test_the_environment_stands_side_by_side(source: Source) -> None:
     assert rows["parallelism"] == ("TP2 x PP4", "TP8")
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_imported_numbers_are_never_taken_for_measured_ones(run: RunDirectory, language: str) -> None:
-    written = write_report(run, language=language)
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE])
+def test_imported_numbers_are_never_taken_for_measured_ones(run: RunDirectory, text: Text) -> None:
+    written = write_report(read_source(run), run.path, text)
     for path in (written.markdown, written.page):
-        text = path.read_text(encoding="utf-8")
-        assert "field report of 2026-09-10, appendix B" in text
-        told = text.partition("</h2>" if path.suffix == ".html" else "## ")[2]
-        assert ("0 accepted" if language == "en" else "有效 0") in told[:1500]
+        report = path.read_text(encoding="utf-8")
+        assert "field report of 2026-09-10, appendix B" in report
+        told = report.partition("</h2>" if path.suffix == ".html" else "## ")[2]
+        assert ("0 accepted" if text is ENGLISH else "有效 0") in told[:1500]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_imported_numbers_are_never_taken_for_measured_ones(run: RunDirectory, l
     ],
 )
 def test_the_summary_says_what_the_seed_s_text_claims(run: RunDirectory, claim: str) -> None:
-    report = write_report(run).markdown.read_text(encoding="utf-8")
+    report = write_report(read_source(run), run.path).markdown.read_text(encoding="utf-8")
     assert claim in report.split("## Environment")[0]
 
 
@@ -138,7 +139,7 @@ def test_a_retest_shows_both_values_and_which_counts(run: RunDirectory, tmp_path
         final=None,
     )
     final = write_final(result, tmp_path / "final")
-    report = write_report(final).markdown.read_text(encoding="utf-8")
+    report = write_report(read_source(final), final.path).markdown.read_text(encoding="utf-8")
     retest = report.split("## Retest\n")[1].split("\n## ")[0]
     assert ("The environment drifted" in retest) == drifted
     (line,) = [line for line in retest.splitlines() if "16k-512/c16" in line and "| TPOT P95 |" in line]

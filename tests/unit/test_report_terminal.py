@@ -9,6 +9,7 @@ from synthetic_run import SKIP, whole_run
 from raybench.analysis.merge import merge
 from raybench.records.rundir import RunDirectory
 from raybench.report.document import Row, Table
+from raybench.report.source import read_source
 from raybench.report.terminal import print_blocks, print_points
 
 
@@ -21,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 def printed(run: RunDirectory, **options: object) -> str:
     console = Console(file=io.StringIO(), width=80, **options)  # type: ignore[arg-type]
-    print_points(run, console)
+    print_points(read_source(run), console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
