@@ -82,7 +82,7 @@ def check_gate(gate: GateResult | None) -> Iterator[Finding]:
 
 async def _carry_out(check: GateCheck, gate: Gate, target: Target, http: Http) -> CheckResult:
     answers: list[Answer] = []
-    for _ in range(times(check)):
+    for _ in range(_times(check)):
         reply = await http.request("POST", CHAT_PATH, json=_body(check, target), timeout_s=gate.request_timeout_s)
         answers.append(_answer(target.engine, check, reply))
         if answers[-1].error_class is not None:
@@ -92,7 +92,7 @@ async def _carry_out(check: GateCheck, gate: Gate, target: Target, http: Http) -
         check.name,
         check.kind,
         wrong is None,
-        excerpt(answers[0]) if wrong is None else wrong,
+        _excerpt(answers[0]) if wrong is None else wrong,
         answers[0].input_tokens,
         tuple(_told(answer) for answer in answers),
     )
@@ -107,7 +107,7 @@ def _body(check: GateCheck, target: Target) -> dict[str, object]:
         "temperature": 0.0,
         "stream": False,
     }
-    return merged(merged(body, arm.extra_body) | fields(check), check.extra_body)
+    return merged(merged(body, arm.extra_body) | _fields(check), check.extra_body)
 
 
 def _answer(engine: Engine, check: GateCheck, reply: Reply) -> Answer:
@@ -138,12 +138,12 @@ def question(check: GateCheck) -> str:
     return check.prompt
 
 
-def fields(check: GateCheck) -> dict[str, object]:
+def _fields(check: GateCheck) -> dict[str, object]:
     """What the kind adds to the request body."""
     return {"stop": [check.stop]} if check.kind == "stop" else {}
 
 
-def times(check: GateCheck) -> int:
+def _times(check: GateCheck) -> int:
     """How often the question is asked."""
     return (check.times or 2) if check.kind == "determinism" else 1
 
@@ -163,7 +163,7 @@ def judge_answers(check: GateCheck, answers: Sequence[Answer]) -> str | None:
             return _judge_tool_call(check, answer)
         case "needle":
             wanted = needle(check)
-            return None if wanted in answer.text else f"{wanted} is not in the answer: {excerpt(answer)}"
+            return None if wanted in answer.text else f"{wanted} is not in the answer: {_excerpt(answer)}"
         case "reasoning":
             return _judge_reasoning(answer)
         case "stop":
@@ -172,7 +172,7 @@ def judge_answers(check: GateCheck, answers: Sequence[Answer]) -> str | None:
             return _judge_alike(answers)
 
 
-def excerpt(answer: Answer) -> str:
+def _excerpt(answer: Answer) -> str:
     """The start of an answer, for people."""
     text = answer.text.strip()
     if not text:
@@ -204,9 +204,9 @@ def _haystack(check: GateCheck) -> str:
 def _judge_text(check: GateCheck, answer: Answer) -> str | None:
     text = answer.text.strip()
     if check.equals is not None:
-        return None if text == check.equals.strip() else f"not {check.equals!r}: {excerpt(answer)}"
+        return None if text == check.equals.strip() else f"not {check.equals!r}: {_excerpt(answer)}"
     assert check.matches is not None, "the schema asks for one of both"
-    return None if re.search(check.matches, text) else f"{check.matches!r} is not found in {excerpt(answer)}"
+    return None if re.search(check.matches, text) else f"{check.matches!r} is not found in {_excerpt(answer)}"
 
 
 def _judge_json(check: GateCheck, text: str, what: str) -> str | None:
@@ -222,7 +222,7 @@ def _judge_json(check: GateCheck, text: str, what: str) -> str | None:
 
 def _judge_tool_call(check: GateCheck, answer: Answer) -> str | None:
     if not answer.tool_calls:
-        return f"no tool call came: {excerpt(answer)}"
+        return f"no tool call came: {_excerpt(answer)}"
     call = answer.tool_calls[0]
     if call.name != check.tool:
         return f"the call is of {call.name!r}, not of {check.tool!r}"
@@ -231,16 +231,16 @@ def _judge_tool_call(check: GateCheck, answer: Answer) -> str | None:
 
 def _judge_reasoning(answer: Answer) -> str | None:
     if not answer.reasoning.strip():
-        return f"no reasoning came: {excerpt(answer)}"
-    return None if answer.text.strip() else f"{excerpt(answer)} (finish reason {answer.finish_reason})"
+        return f"no reasoning came: {_excerpt(answer)}"
+    return None if answer.text.strip() else f"{_excerpt(answer)} (finish reason {answer.finish_reason})"
 
 
 def _judge_stop(check: GateCheck, answer: Answer) -> str | None:
     assert check.stop is not None, "the schema asks for it"
     if check.stop in answer.text:
-        return f"the answer holds the stop text {check.stop!r}: {excerpt(answer)}"
+        return f"the answer holds the stop text {check.stop!r}: {_excerpt(answer)}"
     if answer.finish_reason != "stop":
-        return f"it did not end by {check.stop!r} but by {answer.finish_reason!r}: {excerpt(answer)}"
+        return f"it did not end by {check.stop!r} but by {answer.finish_reason!r}: {_excerpt(answer)}"
     return None
 
 

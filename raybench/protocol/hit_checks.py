@@ -22,8 +22,6 @@ from raybench.scenario.schema import Guards
 
 #: Two hit sources may differ by this much before the difference is a finding (page rounding).
 HIT_SOURCES_TOLERANCE = 0.01
-
-
 #: A log that tells of this much fewer prompt tokens than were served does not tell of all of them.
 LOG_TOLERANCE = 0.01
 

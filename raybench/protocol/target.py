@@ -68,11 +68,11 @@ class Target:
         An engine that could tell before and now does not is busy, not one that cannot.
         """
         idle_since_ns: int | None = None
-        known = True
+        known = False
 
         async def look() -> str | None:
             nonlocal idle_since_ns, known
-            busy = []
+            known, busy = True, []
             for index, http in enumerate(self.controls):
                 state = await self.engine.queue(http)
                 if state is not None:

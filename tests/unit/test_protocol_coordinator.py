@@ -56,6 +56,8 @@ def test_a_cold_point_is_accepted_and_committed_after_its_verdict(on_stage: type
     assert {control.closed for control in stage.controls} == {True}
     rows, torn, _ = load_requests(AttemptParts(stage.run, "arm/load/c2", 1, history_of(stage.run)))
     assert (rows.num_rows, torn) == (4, ())
+    seen = stage.progress.snapshot()
+    assert (seen.step, seen.points_done, seen.last_verdicts) == ("done", 1, (("arm/load/c2", "accepted"),))
 
 
 def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]) -> None:
@@ -67,6 +69,13 @@ def test_the_journal_names_the_windows_of_load_and_prewarm(on_stage: type[Stage]
     rows, _, _ = load_requests(AttemptParts(stage.run, "arm/load/c2", 1, history_of(stage.run)))
     starts = rows["window_start"].to_pylist()
     assert (begun["windows"]["load"]["first"], begun["windows"]["load"]["last"]) == (min(starts), max(starts))
+
+
+def test_without_a_prewarm_the_journal_names_no_windows_of_one(on_stage: type[Stage]) -> None:
+    stage = on_stage(scenario(guards="prewarm_requests: 0"))
+    play(stage)
+    (begun,) = stage.events("attempt_started")
+    assert begun["windows"]["prewarm"] is None
 
 
 def host_tier_with_the_first_attempt(tmp_path: Path, given: Scenario) -> FakeEngine:

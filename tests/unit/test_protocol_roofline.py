@@ -65,6 +65,10 @@ def test_it_ends_repeats_failures_once_only_and_comes_close(
         assert max(carried) * closeness * 1.1 >= limit
 
 
+def test_a_quick_probe_says_that_it_is_short() -> None:
+    assert (Effort().told(), QUICK.told()) == ("about two minutes a node", "about half a minute a node")
+
+
 GOOD = Step("tokens_per_s", 64, 20, 1, 3200.0, 0.1, 1.0, 2.0, 2.0, 0.3, 0.3, 0.15, 0.4, 0.0, None)
 
 

@@ -215,6 +215,14 @@ def test_an_engine_without_queue_numbers_is_unknown_and_does_not_hold_up() -> No
     assert clock.ns == 5 * NS_PER_S
 
 
+def test_an_answer_that_one_url_owed_at_first_makes_idle_known_and_lets_it_hold_for_its_time() -> None:
+    clock = FakeClock()
+    late = FakeHttp({"GET /v1/loads": [Reply(None, error="timeout"), *[loads(0)] * 6]})
+    busy = FakeHttp({"GET /v1/loads": [loads(1), *[loads(0)] * 6]})
+    assert run(target(late, busy, clock=clock).wait_idle(60, stable_s=1.0))
+    assert clock.ns == 5 * NS_PER_S + 6 * NS_PER_S // 5
+
+
 def test_an_engine_that_could_tell_and_does_not_answer_is_busy_and_not_unknown() -> None:
     """Under load a server may answer nothing for a while: that is no idle."""
     clock = FakeClock()
