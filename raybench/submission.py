@@ -23,13 +23,7 @@ from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
 from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario
 from raybench.cluster.spec import ClusterSpec
-from raybench.errors import (
-    EXIT_CLUSTER,
-    EXIT_OK,
-    EXIT_SERVICE,
-    ClusterError,
-    RunDirectoryError,
-)
+from raybench.errors import EXIT_CLUSTER, EXIT_OK, EXIT_SERVICE, ClusterError, RunDirectoryError
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
 from raybench.report.service import say_service
