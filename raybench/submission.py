@@ -23,13 +23,7 @@ from raybench.cluster.events import read_line
 from raybench.cluster.local import local_ray
 from raybench.cluster.package import SCENARIO_FILE, stage, stage_scenario
 from raybench.cluster.spec import ClusterSpec
-from raybench.errors import (
-    EXIT_CLUSTER,
-    EXIT_OK,
-    EXIT_SERVICE,
-    ClusterError,
-    RunDirectoryError,
-)
+from raybench.errors import EXIT_CLUSTER, EXIT_OK, EXIT_SERVICE, ClusterError, RunDirectoryError
 from raybench.records.rundir import RunDirectory, make_writable
 from raybench.report.live import LiveDisplay
 from raybench.report.service import say_service
@@ -99,7 +93,8 @@ def submit_run(request: RunRequest, cluster: ClusterSpec | None, console: Consol
             return EXIT_OK
         listener = _follow(client, submission, console)
         run = _bring_home(client, submission, request.runs_dir, listener, console)
-        return _conclude(run, listener, console)  # before the local Ray is stopped, which takes seconds
+        again = "" if cluster is None else ", and --cluster or --address as now"
+        return _conclude(run, listener, console, again)  # before the local Ray is stopped, which takes seconds
 
 
 def _staged(
@@ -174,8 +169,8 @@ def _bring_home(
     return home
 
 
-def _conclude(run: RunDirectory | None, listener: Listener, console: Console) -> int:
-    """Table, closing line, report path; the exit code."""
+def _conclude(run: RunDirectory | None, listener: Listener, console: Console, again: str) -> int:
+    """Table, closing line, report path; the exit code. again: what `--resume` needs beside the path."""
     if run is not None and run.journal.is_file():
         if listener.outcome is None:  # the driver may have been ended before it came to this
             with suppress(RunDirectoryError):  # as on a full disk; what ended the run is said below
@@ -192,7 +187,7 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console) ->
         for path in (run.report_md, run.report_html):
             console.print(f"report: {path}", highlight=False, soft_wrap=True)
     if code != EXIT_OK:
-        console.print(f"go on with: raybench submit --resume {run.path}", highlight=False, soft_wrap=True)
+        console.print(f"go on with: raybench submit --resume {run.path}{again}", highlight=False, soft_wrap=True)
     return code if say_service(run, console) else EXIT_SERVICE
 
 

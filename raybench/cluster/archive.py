@@ -19,7 +19,7 @@ from raybench.cluster.events import event_line
 from raybench.errors import ClusterError, RunDirectoryError
 
 PIECE_BYTES = 256 * 1024
-DAMAGED = "the run directory came back damaged; fetch it again with `raybench fetch`"
+DAMAGED = "the run directory came back damaged; it has to be fetched again"
 
 
 def export(run_path: Path, write: Callable[[str], object]) -> None:

@@ -57,32 +57,30 @@ def pinned(cls: type, node: Node, **options: object) -> Any:
     return ray.remote(cls).options(**settings, **options)
 
 
-async def within(call: Awaitable[T], timeout_s: float | None, what: str) -> T:
-    """The result of a remote call, or a ClusterError when it does not come in time or the actor is gone.
+async def told(call: Awaitable[T], what: str, limit_s: float | None = None) -> T:
+    """The result of a remote call. What raybench explains is raised as it was there.
 
-    timeout_s: None = as long as the actor lives.
+    limit_s: None = as long as the actor lives; its own waits have limits. Raises ClusterError when no answer comes
+    within the limit, or the actor is gone.
     """
     try:
-        return await asyncio.wait_for(call, timeout_s)
-    except TimeoutError:
-        raise ClusterError(f"{what}: no answer within {timeout_s:g} s") from None
+        return await asyncio.wait_for(unwrapped(call), limit_s)
     except RayActorError as error:
         raise ClusterError(f"{what}: {error}") from error
+    except TimeoutError:
+        if limit_s is None:
+            raise  # not ours
+        raise ClusterError(f"{what}: no answer within {limit_s:g} s") from None
 
 
-async def told(call: Awaitable[T], what: str) -> T:
-    """The result of a remote call whose own waits have limits. What raybench explains comes as it was raised.
-
-    Raises ClusterError when the actor is gone.
-    """
+async def unwrapped(call: Awaitable[T]) -> T:
+    """The result of a remote call; a RaybenchError is raised as it was there, without Ray's traceback round it."""
     try:
         return await call
     except RayTaskError as error:
         if isinstance(error.cause, RaybenchError):
             raise error.cause from None
         raise
-    except RayActorError as error:
-        raise ClusterError(f"{what}: {error}") from error
 
 
 async def measure_offset(actor: Any, clock: AnchoredClock) -> ClockOffset:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayActorError
 
-from raybench.cluster.calls import RemoteDesk, live_nodes, measure_offset, own_process, pinned, within
+from raybench.cluster.calls import RemoteDesk, live_nodes, measure_offset, own_process, pinned, told, unwrapped
 from raybench.cluster.layout import Node
 from raybench.corpus.rendered import Rendered
 from raybench.deploy.links import LinkWatch
@@ -218,7 +218,7 @@ class RayFleet:
             self._actors[name], self._nodes[name] = actor, node
         hellos = [self._actors[name].hello.remote(self._source_addresses) for name, _ in seats]
         what = f"{len(seats)} load workers on {len({node.node_id for _, node in seats})} client nodes"
-        return list(await within(asyncio.gather(*hellos), self._start_timeout_s, what))
+        return list(await told(asyncio.gather(*hellos), what, self._start_timeout_s))
 
     async def _offset_or_none(self, name: str) -> ClockOffset | None:
         actor = self._actors.get(name)
@@ -233,7 +233,7 @@ class RayFleet:
         """(result, None), or (None, reason) when the worker's process is gone, or does not answer within the
         limit; it is struck off then, and ended where it can still be reached."""
         try:
-            return await asyncio.wait_for(call, limit_s), None
+            return await asyncio.wait_for(unwrapped(call), limit_s), None
         except RayActorError as error:
             self._actors.pop(name, None)
             return None, f"no sign of life any more: {str(error).splitlines()[0]}"

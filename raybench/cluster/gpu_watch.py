@@ -15,7 +15,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, told
 from raybench.cluster.layout import Node
 from raybench.errors import ClusterError
 from raybench.monitors.gpu import GpuSampler, GpuSource, GpuStatus
@@ -154,7 +154,7 @@ class GpuWatch:
         if monitor is None:
             return {}
         try:
-            return {monitor.clock: await within(measure_offset(monitor.actor, self._clock), ANSWER_S, WHAT)}
+            return {monitor.clock: await told(measure_offset(monitor.actor, self._clock), WHAT, ANSWER_S)}
         except ClusterError:
             return {}
 
@@ -167,7 +167,7 @@ class GpuWatch:
             await asyncio.wait({self._keeper}, timeout=LOOK_S + ANSWER_S)
         if self._monitor is not None:
             with suppress(ClusterError, RayError):
-                await within(self._monitor.actor.stop.remote(), ANSWER_S, WHAT)
+                await told(self._monitor.actor.stop.remote(), WHAT, ANSWER_S)
             await self._discard()
 
     async def _begin(self, note: str | None) -> GpuStatus:
@@ -178,15 +178,15 @@ class GpuWatch:
         path = self._run.gpu_part(self._node.hostname, self._session)
         part = self._run.relative(path)
         self._monitor = _Monitor(actor, part, f"gpu/{path.stem}")
-        self._offset = await within(measure_offset(actor, self._clock), START_S, WHAT)
+        self._offset = await told(measure_offset(actor, self._clock), WHAT, START_S)
         labels = {"clock": self._monitor.clock, **self._offset.to_metadata()}
-        status: GpuStatus = await within(actor.start.remote(part, labels, self._settings, note), START_S, WHAT)
+        status: GpuStatus = await told(actor.start.remote(part, labels, self._settings, note), WHAT, START_S)
         self._reason = status.reason
         return status
 
     async def _look(self) -> GpuStatus:
         assert self._monitor is not None, "without a monitor there is a reason"
-        status: GpuStatus = await within(self._monitor.actor.status.remote(), ANSWER_S, WHAT)
+        status: GpuStatus = await told(self._monitor.actor.status.remote(), WHAT, ANSWER_S)
         return status
 
     async def _keep(self) -> None:

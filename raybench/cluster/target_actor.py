@@ -177,15 +177,14 @@ class TargetHostActor:
         if watch is not None:
             await watch.stop()
 
-    async def read_from(
-        self, arm_name: str, path: str, log_dir: str, offset: int, size: int
-    ) -> tuple[bytes, str | None]:
-        """A piece of a file of this host, empty at its end; or why it cannot be read."""
+    async def read_from(self, arm_name: str, path: str, log_dir: str, offset: int, size: int) -> bytes:
+        """A piece of a file of this host, empty at its end. Raises TargetError when it cannot be read."""
         folder = str(self._folders.get(arm_name, log_dir))
         try:
-            return await asyncio.to_thread(read_piece, Path(path.replace("{folder}", folder)), offset, size), None
+            return await asyncio.to_thread(read_piece, Path(path.replace("{folder}", folder)), offset, size)
         except OSError as error:
-            return b"", error.strerror or str(error)
+            problem = f"{path} of {arm_name} cannot be read: {error.strerror or error}"
+            raise TargetError("request_log", problem) from None
 
     async def watch_links(self, clients: Sequence[str]) -> None:
         self._links = LinkWatch(clients)

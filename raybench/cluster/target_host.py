@@ -15,12 +15,12 @@ from typing import Any
 
 from ray.exceptions import RayActorError
 
-from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, told, within
+from raybench.cluster.calls import RemoteDesk, measure_offset, pinned, told
 from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
 from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
 from raybench.deploy.arms import ProcessRecord
-from raybench.errors import ClusterError, TargetError
+from raybench.errors import ClusterError
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.fleet import COORDINATOR, TARGET, GpuState, LogReading, ServiceReport
 from raybench.records.clock import AnchoredClock, ClockOffset
@@ -64,8 +64,8 @@ class RayTargetHost:
 
     async def start(self, timeout_s: float) -> dict[str, object]:
         """Hear from the actor. Raises ClusterError within the limit."""
-        hello: dict[str, object] = await within(
-            self._actor.hello.remote(), timeout_s, f"the monitor on the target host {self._node.title}"
+        hello: dict[str, object] = await told(
+            self._actor.hello.remote(), f"the monitor on the target host {self._node.title}", timeout_s
         )
         self._signs = asyncio.ensure_future(self._give_signs())
         return hello
@@ -140,10 +140,7 @@ class RayTargetHost:
     async def read_from(self, arm_name: str, path: str, offset: int, size: int) -> bytes:
         folder = str(self._run.arm(arm_name))
         call = self._actor.read_from.remote(arm_name, path, folder, offset, size)
-        data, problem = await told(call, f"reading {path} of {arm_name}")
-        if problem is not None:
-            raise TargetError("request_log", f"{path} of {arm_name} cannot be read: {problem}")
-        return bytes(data)
+        return bytes(await told(call, f"reading {path} of {arm_name}"))
 
     async def watch_gpus(self, arm_name: str, source: str, url: str, interval_s: float) -> str | None:
         settings = GpuSettings(source, url, interval_s)
@@ -175,35 +172,35 @@ class RayTargetHost:
         measured = {COORDINATOR: ClockOffset(0, 0, self._clock.reading().wall_ahead_ns)}
         with suppress(ClusterError):
             what = "the clock of the target host"
-            measured[TARGET] = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+            measured[TARGET] = await told(measure_offset(self._actor, self._clock), what, CALL_TIMEOUT_S)
         return measured if self._gpus is None else measured | await self._gpus.clocks()
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
         part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
         what = "starting to read the log on the target host"
-        offset = await within(measure_offset(self._actor, self._clock), CALL_TIMEOUT_S, what)
+        offset = await told(measure_offset(self._actor, self._clock), what, CALL_TIMEOUT_S)
         call = self._actor.watch_log.remote(part, arm_name, arm, offset)
-        reason: str | None = await within(call, CALL_TIMEOUT_S, what)
+        reason: str | None = await told(call, what, CALL_TIMEOUT_S)
         return LogReading(part) if reason is None else LogReading(reason=reason)
 
     async def log_position(self) -> int | None:
         try:
-            return await within(self._actor.log_position.remote(), CALL_TIMEOUT_S, "the log on the target host")
+            return await told(self._actor.log_position.remote(), "the log on the target host", CALL_TIMEOUT_S)
         except ClusterError:
             return None
 
     async def unwatch_log(self) -> None:
-        await within(self._actor.unwatch_log.remote(), CALL_TIMEOUT_S, "ending the reading of the log")
+        await told(self._actor.unwatch_log.remote(), "ending the reading of the log", CALL_TIMEOUT_S)
 
     async def watch_links(self) -> None:
         with suppress(ClusterError):  # a host that is gone is found out by whoever needs it
             call = self._actor.watch_links.remote(self._clients_elsewhere)
-            await within(call, CALL_TIMEOUT_S, "the target host's links")
+            await told(call, "the target host's links", CALL_TIMEOUT_S)
 
     async def link_changes(self) -> int | None:
         changes: int | None = None
         with suppress(ClusterError):
-            changes = await within(self._actor.link_changes.remote(), CALL_TIMEOUT_S, "the target host's links")
+            changes = await told(self._actor.link_changes.remote(), "the target host's links", CALL_TIMEOUT_S)
         return changes
 
     async def unwatch_gpus(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ray_product import LIMIT_S, environment
+from ray_product import LIMIT_S, environment, opener
 
 from raybench.deploy.ports import free_ports
 from raybench.deploy.process import LaunchedProcess, LogPattern
@@ -72,8 +72,7 @@ def cluster_file(folder: Path, cluster: OwnRay, **keys: object) -> Path:
 
 
 def get_json(url: str, headers: Mapping[str, str] | None = None) -> Any:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=30) as answer:
+    with opener().open(urllib.request.Request(url, headers=dict(headers or {})), timeout=30) as answer:
         return json.load(answer)
 
 
