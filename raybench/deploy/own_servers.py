@@ -62,7 +62,6 @@ def launch_sim(
     log_path: Path,
     *,
     preload: Mapping[str, object] | None = None,
-    timeout_s: float = READY_TIMEOUT_S,
     hold: Sequence[int] = (),
 ) -> OwnServer:
     """Start the simulated engine on an address of this host and wait for its ready line.
@@ -72,13 +71,13 @@ def launch_sim(
     """
     command = sim_command(sim, host, log_path, preload)
     printed = log_path.with_name(log_path.name + ".out")
-    return _start(command, "the simulated engine", printed, log_path, timeout_s, hold)
+    return _start(command, "the simulated engine", printed, log_path, hold)
 
 
-def launch_null_server(log_path: Path, *, timeout_s: float = READY_TIMEOUT_S) -> OwnServer:
+def launch_null_server(log_path: Path) -> OwnServer:
     """Start the server of `raybench roofline` on the loopback of this host. Raises TargetError."""
     command = [sys.executable, "-m", "raybench.sim.null_server", "--parent-pid", PARENT_PID]
-    return _start(command, "the null server", log_path, log_path, timeout_s)
+    return _start(command, "the null server", log_path, log_path)
 
 
 def _start(
@@ -86,14 +85,13 @@ def _start(
     name: str,
     printed: Path,
     log_path: Path,
-    timeout_s: float,
     hold: Sequence[int] = (),
 ) -> OwnServer:
     """printed: where its ready line goes, and a traceback if there is one."""
     began_unix_ns, began_ns = time.time_ns(), time.monotonic_ns()
     process = LaunchedProcess.start(command, log_path=printed, grace_s=GRACE_S, name=name, hold=hold)
     try:
-        ready = process.wait_ready(ReadyLine(), timeout_s)
+        ready = process.wait_ready(ReadyLine(), READY_TIMEOUT_S)
         url = ready.get("url")
         if not isinstance(url, str):
             raise TargetError("launch", f"{process.name} printed a ready line without url: {ready}")
