@@ -74,10 +74,6 @@ def assert_back(in_use: InUse) -> None:
     assert not (in_use.folder / "service.json.aside").exists()
 
 
-def test_there_are_twelve_stages_and_more() -> None:
-    assert len(STAGES) >= 12
-
-
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_run_that_is_killed_leaves_the_service_as_it_was(
     tmp_path: Path, cluster: own_ray.OwnRay, in_use: InUse, stage: str
@@ -90,8 +86,9 @@ def test_a_run_that_is_killed_leaves_the_service_as_it_was(
     report = product.until(
         lambda: (told := report_of(run.service_json)).get("phase") in ENDS and told, "the end of the keeper"
     )
-    touched = stage != "looking" or report["phase"] == "verified"
-    assert report["phase"] == ("verified" if touched else "refused"), report
+    # Killed before the service was touched, or just behind it.
+    ends = {"verified", "refused"} if stage == "first look" else {"verified"}
+    assert report["phase"] in ends, report
     assert_back(in_use)
 
 
