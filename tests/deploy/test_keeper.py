@@ -64,7 +64,7 @@ def test_a_service_goes_down_and_comes_back_verified(in_use: InUse, tmp_path: Pa
     assert (in_use.pid, in_use.configuration, in_use.answers()) == (None, None, False)
     report = keeping.bring_back()
     assert (report["phase"], report["problems"]) == ("verified", [])
-    assert [step["exit_code"] for step in report["steps"]] == [0] * 8
+    assert [step["exit_code"] for step in report["steps"]] == [0] * 4
     assert report["before"]["max_running_requests"] == 12
     assert_as_before(in_use, given)
     assert in_use.pid != before

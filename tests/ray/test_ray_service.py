@@ -62,7 +62,7 @@ def in_use(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InUse]:
 
 def two_arms(folder: Path, in_use: InUse) -> Path:
     load = {"output_tokens": 256, "concurrency": [2], "requests": 12}
-    content = product.scenario("two", workloads=[load], service=in_use.block())
+    content = product.scenario("two", workloads=[load], service=in_use.block(pause_s=0.4))
     content["arms"] = {"first": SIM, "second": SIM}
     return product.write_scenario(folder, content)
 
