@@ -1,6 +1,8 @@
 """Shared by all tests: golden data is found beside the tests, never outside the clone."""
 
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,16 @@ GOLDEN = Path(__file__).parent / "golden"
 # No test asserts a timing, so a busy machine must not fail one.
 settings.register_profile("raybench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("raybench")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_ray_of_the_surroundings() -> Iterator[None]:
+    """Whoever runs the tests may have a cluster of their own in the environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(("RAY_", "RAYBENCH_")):
+                patch.delenv(name)
+        yield
 
 
 @pytest.fixture

@@ -117,17 +117,24 @@ class Guard:
 def _spawn(argv: list[str]) -> int:
     """Start argv as the leader of a process group of its own; it dies when the guard does."""
     guard_pid = os.getpid()
+    # Until exec the child has our handlers, which would swallow an order to end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     pid = os.fork()
     if pid != 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Both sides make the group, so that it exists whichever of them runs first.
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
         return pid
+    for number in (signal.SIGINT, signal.SIGCHLD, signal.SIGTERM):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setpgid(0, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard_pid:
         os._exit(EXIT_NOT_STARTED)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would pass that on
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     try:
         os.execvp(argv[0], argv)

@@ -87,7 +87,7 @@ class Keeper:
                 self._wait_for_memory(free)
             else:
                 self._told["problems"] = ["taking the service down failed; it is brought back"]
-            return self._bring_back(in_use, before, note)
+            return self._bring_back(in_use, before, note) and self._verified()
 
     def _wait_for_memory(self, before: FreeMemory) -> None:
         """Of a container whose client was killed, say; the verification decides what becomes of the rest."""
@@ -102,12 +102,11 @@ class Keeper:
             if note is None:
                 return self.refuse(_BUSY)
             if note.exists():
-                return self._recover(note)
+                return self._recover(note) and self._verified()
             seen = asyncio.run(InUse(self._service, self._base).look())
             if isinstance(seen, str):
                 return self.refuse(f"no note says that raybench took it down, but {seen}")
-            self._tell("verified", after=dict(seen.facts))
-            return True
+            return self._verified(after=dict(seen.facts))
 
     def _recover(self, note: Path) -> bool:
         """Bring back a service that an earlier keeper left down, as that keeper's note has it."""
@@ -118,15 +117,19 @@ class Keeper:
         return self._bring_back(in_use, Seen(found["facts"], found["outputs"]), note)
 
     def _bring_back(self, in_use: InUse, before: Seen, note: Path) -> bool:
-        self._tell("bringing_back")
+        """Whether it is as it was. That it is not is told here; that it is may not be the end yet."""
+        self._tell("bringing_back", before=dict(before.facts))
         self._ran("bring_back", in_use.bring_back())
         problems = asyncio.run(in_use.verify(before))
         if problems:
             self._told["problems"] = [*self._told["problems"], *problems]
-            self._tell("not_verified", before=dict(before.facts))
+            self._tell("not_verified")
             return False
         note.unlink()
-        self._tell("verified", before=dict(before.facts))
+        return True
+
+    def _verified(self, **more: object) -> bool:
+        self._tell("verified", **more)
         return True
 
     def _write_note(self, note: Path, before: Seen) -> None:

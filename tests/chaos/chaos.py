@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -57,8 +58,7 @@ def scenario() -> dict[str, object]:
 class Matrix:
     """One run, carried on through any number of deaths."""
 
-    def __init__(self, made: Hosts, folder: Path, chance: random.Random, say: object) -> None:
-        assert callable(say)
+    def __init__(self, made: Hosts, folder: Path, chance: random.Random, say: Callable[[str], None]) -> None:
         self._hosts = made
         self._folder = folder
         self._chance = chance
@@ -240,8 +240,7 @@ def to_its_end(matrix: Matrix, striker: Striker, deck: list[str], until_s: float
     matrix.changed.append("the matrix does not end")
 
 
-def conclude(tally: Tally, faults: list[Fault], left: set[int], say: object) -> int:
-    assert callable(say)
+def conclude(tally: Tally, faults: list[Fault], left: set[int], say: Callable[[str], None]) -> int:
     for kind, count in sorted(Counter(fault.kind for fault in faults).items()):
         say(f"{count:3} x {kind}")
     for problem in tally.problems:

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -145,10 +145,9 @@ def _memory_disk(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-def wait_gone(look: object, limit_s: float) -> list[psutil.Process]:
+def wait_gone(look: Callable[[], list[psutil.Process]], limit_s: float) -> list[psutil.Process]:
     """What a look still finds when nothing is left or time is up."""
-    assert callable(look)
     end = time.monotonic() + limit_s
     while (left := look()) and time.monotonic() < end:
         time.sleep(0.2)
-    return list(left)
+    return left

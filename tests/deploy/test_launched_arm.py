@@ -20,14 +20,18 @@ from raybench.scenario.launch import Launch
 
 GIB = 1024**3
 HERE = [sys.executable, "-I", "-S", "-c"]
+LIMIT_S = 60.0
 STAYS = "import time; print('ready to roll', flush=True); time.sleep(60)"
+#: Ends once the file that it is given is there.
+WAITS = "import os, sys, time; print('ready', flush=True)\n"
+WAITS += "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
 
 
 def arm(folder: Path, free: Any = lambda: None, **block: Any) -> LaunchedArm:
     known = {
         "argv": [*HERE, STAYS],
-        "stop": {"grace_s": 2.0},
-        "ready": {"log_pattern": "ready", "timeout_s": 20.0},
+        "stop": {"grace_s": LIMIT_S},
+        "ready": {"log_pattern": "ready", "timeout_s": LIMIT_S},
     }
     return LaunchedArm("mine", Launch.model_validate({**known, **block}), "http://h:1", folder, free=free)
 
@@ -85,12 +89,11 @@ def test_a_launch_that_is_given_up_ends_at_once_and_was_stopped(tmp_path: Path) 
 
 
 def test_a_process_that_ended_while_it_was_measured_was_not_stopped_by_us(tmp_path: Path) -> None:
-    code = (
-        "import time; print('ready', flush=True); time.sleep(0.2); print('CUDA out of memory'); raise SystemExit"
-    )
-    given = arm(tmp_path, argv=[*HERE, code])
+    code = WAITS + "print('CUDA out of memory')"
+    given = arm(tmp_path, argv=[*HERE, code, "{folder}/asked"])
     given.wait_ready(never)
-    given._process._guard.wait(20)
+    (tmp_path / "asked").touch()
+    given._process._guard.wait(LIMIT_S)
     assert (given.stop().reason, given.record.exit_code) == ("out_of_memory", 0)
 
 
@@ -105,16 +108,14 @@ def test_the_next_arm_waits_for_the_memory_of_this_one(tmp_path: Path) -> None:
 
 def test_memory_that_does_not_come_back_is_told(tmp_path: Path) -> None:
     looks: Iterator[FreeMemory] = iter([{"a": 8 * GIB}, {"a": GIB}, {"a": GIB}])
-    given = arm(tmp_path, free=lambda: next(looks), stop={"grace_s": 2.0, "gpu_release_timeout_s": 0.0})
+    given = arm(tmp_path, free=lambda: next(looks), stop={"grace_s": LIMIT_S, "gpu_release_timeout_s": 0.0})
     given.wait_ready(never)
     assert given.stop().gpu_held == ("a 7,168 MiB",)
 
 
 def test_a_stop_command_comes_before_the_signal(tmp_path: Path) -> None:
-    code = "import pathlib, sys, time; print('ready', flush=True)\n"
-    code += "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
-    stop = {"command": "touch {folder}/asked", "grace_s": 10.0, "signal": "SIGKILL"}
-    given = arm(tmp_path, argv=[*HERE, code, "{folder}/asked"], stop=stop)
+    stop = {"command": "touch {folder}/asked", "grace_s": LIMIT_S, "signal": "SIGKILL"}
+    given = arm(tmp_path, argv=[*HERE, WAITS, "{folder}/asked"], stop=stop)
     given.wait_ready(never)
     record = given.stop()
     assert (tmp_path / "asked").exists()
@@ -132,7 +133,7 @@ def test_memory_of_a_container_is_waited_for_also_when_its_client_was_killed(
     tmp_path: Path, client_is_killed: bool
 ) -> None:
     held = tmp_path / "held"
-    stop = {"command": "touch {folder}/stop", "grace_s": 2.0, "gpu_release_timeout_s": 20.0}
+    stop = {"command": "touch {folder}/stop", "grace_s": LIMIT_S, "gpu_release_timeout_s": LIMIT_S}
     with subprocess.Popen(["/bin/sh", "-c", CONTAINER], cwd=tmp_path) as container:
         given = arm(
             tmp_path,
@@ -146,10 +147,10 @@ def test_memory_of_a_container_is_waited_for_also_when_its_client_was_killed(
                 one for one in psutil.Process().children(recursive=True) if one.cmdline() == ["sleep", "60"]
             ]
             client.kill()
-            given._process._guard.wait(20)
+            given._process._guard.wait(LIMIT_S)
         record = given.stop()
         assert not held.exists()
-        container.wait(20)
+        container.wait(LIMIT_S)
     assert (record.gpu_free_bytes_ready, record.gpu_held) == ({"a": GIB}, ())
     assert record.exit_code == (137 if client_is_killed else 143)
     assert (record.reason == "stopped") is not client_is_killed
@@ -180,14 +181,16 @@ def test_a_url_and_the_engine_itself_tell_that_it_is_ready(tmp_path: Path) -> No
     server = HTTPServer(("127.0.0.1", 0), Health)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        by_url = arm(tmp_path, ready={"url": f"http://127.0.0.1:{server.server_port}/health", "timeout_s": 20.0})
+        by_url = arm(
+            tmp_path, ready={"url": f"http://127.0.0.1:{server.server_port}/health", "timeout_s": LIMIT_S}
+        )
         by_url.wait_ready(never)
         by_url.stop()
     finally:
         server.shutdown()
         server.server_close()
     answers = iter([False, True])
-    by_engine = arm(tmp_path, ready={"timeout_s": 20.0})
+    by_engine = arm(tmp_path, ready={"timeout_s": LIMIT_S})
     by_engine.wait_ready(lambda: next(answers))
     assert by_engine.stop().load_s is not None
 
@@ -197,11 +200,11 @@ def test_a_launched_process_sees_the_gpus_that_ray_hides_from_its_workers(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     code = "import os; print('ready', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True)\n" + STAYS
-    given = arm(tmp_path, argv=[*HERE, code], ready={"log_pattern": "ready None", "timeout_s": 20.0})
+    given = arm(tmp_path, argv=[*HERE, code], ready={"log_pattern": "ready None", "timeout_s": LIMIT_S})
     given.wait_ready(never)
     given.stop()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    shown = arm(tmp_path, argv=[*HERE, code], ready={"log_pattern": "ready 0,1", "timeout_s": 20.0})
+    shown = arm(tmp_path, argv=[*HERE, code], ready={"log_pattern": "ready 0,1", "timeout_s": LIMIT_S})
     shown.wait_ready(never)
     shown.stop()
 

@@ -193,8 +193,11 @@ def test_stop_ends_the_whole_tree_a_stubborn_child_and_a_daemon_included(tmp_pat
 
 
 def test_what_a_process_leaves_behind_at_its_own_end_is_ended_too(tmp_path: Path) -> None:
-    process = start(python(TREE + "    time.sleep(0.2)\n"), tmp_path, grace_s=0.1)
+    order = tmp_path / "end"
+    wait = "    while not os.path.exists(sys.argv[1]): time.sleep(0.01)\n"
+    process = start(python(TREE + wait, str(order)), tmp_path, grace_s=0.1)
     pids: list[int] = process.wait_ready(ReadyLine(), LIMIT_S)["pids"]  # type: ignore[assignment]
+    order.touch()
     assert soon(lambda: process.exit_code() is not None)
     assert process.exit_code() == 0
     assert all(gone(pid) for pid in pids)
@@ -223,7 +226,7 @@ def test_nothing_is_left_when_the_launcher_is_killed(tmp_path: Path) -> None:
         from raybench.deploy.process import LaunchedProcess, ReadyLine
         argv, log = {python(TREE + "    time.sleep(60)")!r}, Path({str(tmp_path / "child.log")!r})
         process = LaunchedProcess.start(argv, log_path=log, grace_s=0.1)
-        print(process.wait_ready(ReadyLine(), 10)["pids"], flush=True)
+        print(process.wait_ready(ReadyLine(), {LIMIT_S})["pids"], flush=True)
         time.sleep(60)
     """
     launcher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
@@ -233,6 +236,19 @@ def test_nothing_is_left_when_the_launcher_is_killed(tmp_path: Path) -> None:
     launcher.kill()
     launcher.communicate()
     assert soon(lambda: all(gone(pid) for pid in pids))
+
+
+def test_an_order_to_end_that_comes_before_the_command_runs_is_not_lost() -> None:
+    code = """
+        from raybench.deploy import guard
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        guard._prctl = lambda *_: os.kill(os.getpid(), signal.SIGTERM)  # behind the fork, before exec
+        _, status = os.waitpid(guard._spawn(["sleep", "600"]), 0)
+        print(os.waitstatus_to_exitcode(status))
+    """
+    source = "import os, signal\n" + textwrap.dedent(code)
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=LIMIT_S)
+    assert ended.stdout == f"-{signal.SIGTERM:d}\n", ended.stderr
 
 
 def test_a_guard_that_is_killed_takes_the_process_with_it_and_stop_says_so(tmp_path: Path) -> None:

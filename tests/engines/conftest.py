@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -17,16 +16,6 @@ OPTIONS = {
 }
 #: Tested where somebody has made its environment; CI does not, to save two minutes.
 ONLY_IF_PREPARED = ("vllm",)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_ray_of_the_surroundings() -> Iterator[None]:
-    """Whoever runs the tests may have a cluster of their own in the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith(("RAY_", "RAYBENCH_")):
-                patch.delenv(name)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -70,6 +71,10 @@ class Wire:
         sock = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
+
+    def break_off(self, how: str) -> None:
+        """how: close or reset."""
+        {"close": self.close, "reset": self.reset}[how]()
 
 
 Script = Callable[[Asked, Wire], Awaitable[None]]
@@ -132,6 +137,21 @@ class FaultServer:
         finally:
             self._tasks.discard(task)
             writer.close()
+
+
+@contextmanager
+def full_backlog() -> Iterator[str]:
+    """The URL of a host that takes no connection: its kernel neither accepts nor refuses."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        yield f"http://127.0.0.1:{address[1]}"
 
 
 async def _read(reader: asyncio.StreamReader, connection: int, nth: int, peer: str) -> Asked | None:

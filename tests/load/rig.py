@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
@@ -42,6 +42,12 @@ LIMIT_S = 60.0
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(coroutine, LIMIT_S))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that is bound to happen; the limit of the test ends a wait in vain."""
+    while not true():
+        await asyncio.sleep(0.001)
 
 
 def prompts(tokens: int = 64 * 1024) -> dict[str, Rendered]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fault_server import Asked, FaultServer, Wire, answer
-from rig import INPUT_TOKENS, POINT, Fleet, assert_stamps_ordered, order, run
+from rig import INPUT_TOKENS, POINT, Fleet, assert_stamps_ordered, order, run, until
 
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.load.leases import Recall, Returned
@@ -196,8 +196,7 @@ def test_a_worker_that_is_cancelled_before_the_start_leaves_an_empty_closed_part
             await worker.arm(order(server.url, requests=4, slots=2))
             far = fleet.clock.unix_ns() + 3_600_000_000_000
             load = asyncio.ensure_future(worker.run(fleet.desk, far, ClockOffset(0, 0)))
-            while fleet.desk.order is not None and fleet.desk.order.book.unsent == 4:
-                await asyncio.sleep(0)
+            await until(lambda: fleet.desk.order is None or fleet.desk.order.book.unsent < 4)
             await worker.cancel()
             assert (await load).sent == 0
             fleet.desk.close()
@@ -279,8 +278,7 @@ def test_a_recall_of_another_order_or_of_none_is_answered_with_nothing(tmp_path:
             recall = Recall(leased=0, free_slots=1, ahead=0)
             assert await worker.recall(OrderKey(POINT, 1, "load"), recall) is None
             load = asyncio.ensure_future(fleet.carry_out(order(server.url, requests=4), 2))
-            while server.in_flight < 2:
-                await asyncio.sleep(0.001)
+            await until(lambda: server.in_flight == 2)
             assert await worker.recall(OrderKey(POINT, 1, "prewarm"), recall) is None
             assert await worker.recall(OrderKey(POINT, 2, "load"), recall) is None
             assert await worker.recall(OrderKey(POINT, 1, "load"), recall) == Returned([3], 2)

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 import uvloop
-from fault_server import DONE, Asked, FaultServer, Wire, generate_event
-from rig import LIMIT_S, SHAPE, assert_stamps_ordered, order, send
+from fault_server import DONE, Asked, FaultServer, Wire, full_backlog, generate_event
+from rig import LIMIT_S, SHAPE, assert_stamps_ordered, order, send, until
 
 from raybench.engines import ENGINES
 from raybench.errors import ConfigError
@@ -51,12 +51,6 @@ def client_of(one: Order) -> WireClient:
     client = make_client(one, AnchoredClock())
     assert isinstance(client, WireClient)
     return client
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that is bound to happen; the limit of the test ends a wait in vain."""
-    while not true():
-        await asyncio.sleep(0.001)
 
 
 def sockets_to(url: str) -> int:
@@ -213,7 +207,7 @@ def test_a_connection_that_breaks_under_its_first_request_is_not_tried_again(run
 
     async def scene() -> None:
         async def script(_asked: Asked, wire: Wire) -> None:
-            (wire.close if how == "close" else wire.reset)()
+            wire.break_off(how)
 
         async with FaultServer(script) as server:
             one = order(server.url, requests=4)
@@ -241,7 +235,7 @@ def test_o_n4_a_connection_that_idled_since_it_was_opened_is_tried_again_once_on
     async def scene() -> None:
         async def script(asked: Asked, wire: Wire) -> None:
             if asked.connection <= 2:
-                (wire.close if how == "close" else wire.reset)()
+                wire.break_off(how)
             else:
                 await answer_all(asked, wire)
 
@@ -263,7 +257,7 @@ def test_o_n4_a_used_connection_that_breaks_is_tried_again_once_on_a_new_one(run
     async def scene() -> None:
         async def script(asked: Asked, wire: Wire) -> None:
             if asked.nth == 2:
-                (wire.close if how == "close" else wire.reset)()
+                wire.break_off(how)
             else:
                 await answer_all(asked, wire)
 
@@ -367,7 +361,7 @@ def test_a_server_that_is_not_there_fails_the_requests_and_not_the_opening(run: 
 def test_a_host_that_takes_no_connection_is_waited_for_once(
     run: Run[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full backlog: the kernel neither accepts nor refuses. The other connections are not tried after it."""
+    """The other connections are not tried after those that were begun together."""
     begun = 0
     connect = WireClient._connect
 
@@ -379,16 +373,8 @@ def test_a_host_that_takes_no_connection_is_waited_for_once(
     monkeypatch.setattr(WireClient, "_connect", counting)
 
     async def scene() -> None:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            listener.listen(0)
-            address = listener.getsockname()
-            fillers = [socket.socket() for _ in range(4)]
-            for filler in fillers:
-                filler.setblocking(False)
-                filler.connect_ex(address)
-            limits = RequestLimits(connect_timeout_s=0.2)
-            one = order(f"http://127.0.0.1:{address[1]}", limits=limits)
+        with full_backlog() as url:
+            one = order(url, limits=RequestLimits(connect_timeout_s=0.2))
             client = client_of(one)
             await client.open(1000)
             assert begun == OPEN_AT_ONCE
@@ -400,8 +386,6 @@ def test_a_host_that_takes_no_connection_is_waited_for_once(
             )
             assert "connect_timeout_s: 0.2" in str(row["error_message"])
             await client.close()
-            for filler in fillers:
-                filler.close()
 
     run(scene())
 

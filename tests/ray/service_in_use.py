@@ -60,11 +60,12 @@ class InUse:
     def url(self) -> str:
         return f"http://{self.address}:{self.port}"
 
-    def block(self, **more: Any) -> dict[str, Any]:
-        """Steps with pauses between them, so that a test can break in."""
+    def block(self, *, pause_s: float | None = None, **more: Any) -> dict[str, Any]:
+        """pause_s: behind each step down and before each step back, so that a test can break in."""
         script, name = self.folder / "service.sh", self.folder / "service.json"
-        down = [f"{script} stop", "sleep 0.4", f"mv {name} {name}.aside", "sleep 0.4"]
-        back = ["sleep 0.4", f"mv {name}.aside {name}", "sleep 0.4", f"{script} start"]
+        pause = [] if pause_s is None else [f"sleep {pause_s}"]
+        down = [f"{script} stop", *pause, f"mv {name} {name}.aside", *pause]
+        back = [*pause, f"mv {name}.aside {name}", *pause, f"{script} start"]
         verify = {"prompt_tokens": 16384, "unchanged": [f"cat {name}"]}
         known = {"deployment": {"url": self.url}, "take_down": down, "bring_back": back, "verify": verify}
         return {**known, "ready_timeout_s": 40, "command_timeout_s": 20, **more}

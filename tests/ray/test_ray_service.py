@@ -62,7 +62,7 @@ def in_use(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InUse]:
 
 def two_arms(folder: Path, in_use: InUse) -> Path:
     load = {"output_tokens": 256, "concurrency": [2], "requests": 12}
-    content = product.scenario("two", workloads=[load], service=in_use.block())
+    content = product.scenario("two", workloads=[load], service=in_use.block(pause_s=0.4))
     content["arms"] = {"first": SIM, "second": SIM}
     return product.write_scenario(folder, content)
 
@@ -72,10 +72,6 @@ def assert_back(in_use: InUse) -> None:
     assert in_use.configuration == CONFIGURATION
     assert in_use.pid is not None
     assert not (in_use.folder / "service.json.aside").exists()
-
-
-def test_there_are_twelve_stages_and_more() -> None:
-    assert len(STAGES) >= 12
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -90,8 +86,9 @@ def test_a_run_that_is_killed_leaves_the_service_as_it_was(
     report = product.until(
         lambda: (told := report_of(run.service_json)).get("phase") in ENDS and told, "the end of the keeper"
     )
-    touched = stage != "looking" or report["phase"] == "verified"
-    assert report["phase"] == ("verified" if touched else "refused"), report
+    # Killed before the service was touched, or just behind it.
+    ends = {"verified", "refused"} if stage == "first look" else {"verified"}
+    assert report["phase"] in ends, report
     assert_back(in_use)
 
 

@@ -43,7 +43,7 @@ class Place:
         placement = {"client_resource": "bench_client", "target_resource": "gpu_host"}
         load = {"output_tokens": 256, "concurrency": [2], "requests": 12}
         # An answer that a cut link swallowed is not waited for as long as a user would.
-        more = {"service": self.in_use.block(), "load": {"request": {"idle_timeout_s": 20}}}
+        more = {"service": self.in_use.block(pause_s=0.4), "load": {"request": {"idle_timeout_s": 20}}}
         content = product.scenario("away", workloads=[load], **more)
         content["arms"] = {name: {"sim": {"time_compression": 5}} for name in ("first", "second")}
         cluster = own_ray.cluster_file(folder, self.cluster, placement=placement, package={"ship": False})

@@ -1,6 +1,8 @@
 """`raybench submit` without a cluster: one command, a Ray of its own, a complete run directory, nothing left."""
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -8,8 +10,6 @@ import pytest
 import ray_product as product
 
 pytestmark = pytest.mark.ray
-
-MACHINE_RECORD = Path("/tmp/ray/ray_current_cluster")
 
 FILES = ["manifest.json", "journal.jsonl", "points.parquet", "requests.parquet", "gpu.parquet"]
 FILES += ["server.parquet", "worker.parquet", "report.md", "report.html", "report.json", "arms/small/facts.json"]
@@ -21,16 +21,18 @@ TWO_POINTS = [
 ]
 
 
-def record_of_the_machine() -> tuple[int, bytes] | None:
-    if not MACHINE_RECORD.exists():
-        return None
-    return MACHINE_RECORD.stat().st_mtime_ns, MACHINE_RECORD.read_bytes()
+@pytest.fixture
+def machine() -> Iterator[Path]:
+    """A folder for temporary files in which a Ray has left its record, as on a machine where one runs."""
+    with tempfile.TemporaryDirectory(prefix="rbt", dir="/tmp") as name:  # short: sockets in it have a limited path
+        (Path(name) / "ray").mkdir()
+        (Path(name) / "ray" / "ray_current_cluster").write_text("192.0.2.1:6379")
+        yield Path(name)
 
 
-def test_one_command_leaves_a_complete_run_directory_and_nothing_else(tmp_path: Path) -> None:
-    before = record_of_the_machine()
+def test_one_command_leaves_a_complete_run_directory_and_nothing_else(tmp_path: Path, machine: Path) -> None:
     path = product.write_scenario(tmp_path, product.scenario("first", workloads=TWO_POINTS))
-    with product.start("submit", path.name, folder=tmp_path) as running:
+    with product.start("submit", path.name, folder=tmp_path, env={"TMPDIR": str(machine)}) as running:
         ended = running.end()
         assert ended.exit_code == 0, ended.output
         assert running.left_over() == []
@@ -39,7 +41,10 @@ def test_one_command_leaves_a_complete_run_directory_and_nothing_else(tmp_path: 
     assert [name for name in FILES if not (run.path / name).is_file()] == []
     assert str(run.report_md) in ended.output
     # the machine's own record of Ray and its user's token are as they were
-    assert record_of_the_machine() == before
+    assert [path.relative_to(machine).as_posix() for path in machine.rglob("*") if path.is_file()] == [
+        "ray/ray_current_cluster"
+    ]
+    assert (machine / "ray" / "ray_current_cluster").read_text() == "192.0.2.1:6379"
     assert not (tmp_path / ".ray").exists()
 
     points = product.points(run)

@@ -6,6 +6,7 @@ The ids are those of the list of field failures from which raybench was specifie
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ CASES = {
 }
 
 
+@cache
 def names_of_tests() -> list[str]:
     return [
         node.name
