@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from protocol_fakes import scenario
-from raybench.scenario.load_block import Placement
 from rich.console import Console
 from test_protocol_client_checks import roofline
 
@@ -21,6 +20,7 @@ from raybench.cluster.spec import cluster_at
 from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, RunDirectoryError
 from raybench.protocol.roofline import Effort, RooflineRequest, Settings
 from raybench.roofline import submit_rooflines
+from raybench.scenario.schema import Placement
 
 BEGUN = event_line("run", run_id="r", path="/on/the/head")
 COMPLETE = event_line(

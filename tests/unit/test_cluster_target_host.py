@@ -16,7 +16,8 @@ from raybench.cluster.layout import Layout, Node
 from raybench.cluster.target_host import RayTargetHost
 from raybench.monitors.gpu import GpuDevice, GpuStatus
 from raybench.records.clock import AnchoredClock
-from raybench.records.rundir import RunDirectory, read_json, write_json
+from raybench.records.rundir import RunDirectory
+from raybench.records.strict_json import read_json, write_json
 
 NODE = Node("id1", "10.0.0.1", "host1", {}, {})
 
