@@ -7,6 +7,7 @@ the values is in one place (`as_token_ids`). Runs on the coordinator.
 from __future__ import annotations
 
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ WANTED = "whole token ids in one dimension"
 BLOCK_IDS = 1 << 22
 #: A JSON list is held in memory while it is read, at some ten times its size.
 JSON_BYTES_MAX = 1 << 30
+#: What numpy and Arrow raise for damaged files and others than their own; Arrow reads a name when it is used.
+NPY_ERRORS = (ValueError, EOFError, OSError, TokenError)
+ARROW_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 def read_id_file(path: Path) -> NDArray[np.uint32]:
@@ -79,7 +83,7 @@ def problem(
 def _read_npy(path: Path) -> NDArray[np.generic]:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (ValueError, EOFError, OSError) as error:
+    except NPY_ERRORS as error:
         raise problem(
             path, "not a readable .npy file", str(error), WANTED, "write it again with numpy.save(path, ids)"
         ) from None
@@ -94,19 +98,18 @@ def _read_arrow(path: Path) -> NDArray[np.generic]:
         except pa.ArrowInvalid:
             source.seek(0)
             table = pa.ipc.open_stream(source).read_all()
-    except (pa.ArrowException, OSError) as error:
+        return _id_column(path, table)
+    except ARROW_ERRORS as error:
         raise problem(path, "not a readable Arrow file", str(error)) from None
-    return _id_column(path, table)
 
 
 def _read_parquet(path: Path) -> NDArray[np.generic]:
     try:
         file = pq.ParquetFile(path)
         name = _column_name(path, file.schema_arrow)
-        table = file.read(columns=[name])
-    except (pa.ArrowException, OSError) as error:
+        return _id_column(path, file.read(columns=[name]))
+    except ARROW_ERRORS as error:
         raise problem(path, "not a readable Parquet file", str(error)) from None
-    return _id_column(path, table)
 
 
 def _id_column(path: Path, table: pa.Table) -> NDArray[np.generic]:
@@ -121,25 +124,22 @@ def _id_column(path: Path, table: pa.Table) -> NDArray[np.generic]:
 
 def _column_name(path: Path, schema: pa.Schema) -> str:
     """`ids`, or else the only column of integers."""
-    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
-    if IDS_COLUMN in schema.names:
+    types = {str(field.name): field.type for field in schema}
+    integers = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+    if IDS_COLUMN in types:
         if IDS_COLUMN not in integers:
-            raise problem(
-                path,
-                f"column {IDS_COLUMN!r} is not one of integers",
-                str(schema.field(IDS_COLUMN).type),
-                WANTED,
-            )
+            message = f"column {IDS_COLUMN!r} is not one of integers"
+            raise problem(path, message, str(types[IDS_COLUMN]), WANTED)
         return IDS_COLUMN
     if len(integers) != 1:
         raise problem(
             path,
             f"no column {IDS_COLUMN!r}, and {len(integers)} columns of integers to choose from",
-            value=", ".join(f"{field.name}: {field.type}" for field in schema) or "no columns",
+            value=", ".join(f"{name}: {kind}" for name, kind in types.items()) or "no columns",
             allowed=f"a column {IDS_COLUMN!r}, or exactly one column of integers",
             way_out=f"name the column with the token ids {IDS_COLUMN!r}",
         )
-    return str(integers[0])
+    return integers[0]
 
 
 def _read_json(path: Path) -> NDArray[np.generic]:

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from raybench.corpus.id_files import BLOCK_IDS, problem, read_id_file
+from raybench.corpus.id_files import BLOCK_IDS, NPY_ERRORS, problem, read_id_file
 from raybench.corpus.rendered import Rendered
 from raybench.corpus.synthetic import synthetic_ids, synthetic_text
 from raybench.scenario.schema import Corpus, SyntheticCorpus
@@ -104,7 +104,7 @@ def _load_text(folder: Path, tokens: int, rebuild: str) -> Rendered:
     try:
         starts = np.asarray(np.load(folder / TEXT_STARTS_FILE, mmap_mode="r", allow_pickle=False))
         data = np.asarray(np.memmap(folder / TEXT_FILE, np.uint8, mode="r"))
-    except (ValueError, EOFError, OSError) as error:
+    except NPY_ERRORS as error:
         raise problem(folder, "its text cannot be read", str(error), way_out=rebuild) from None
     if starts.dtype != np.int64 or starts.shape != (tokens + 1,) or int(starts[-1]) != len(data):
         raise problem(folder / TEXT_STARTS_FILE, "does not fit the ids and the text", way_out=rebuild)

@@ -157,6 +157,15 @@ def test_a_broken_file_is_refused_by_name(tmp_path: Path, name: str, data: bytes
     assert "not " in refusal(path)
 
 
+def test_a_file_with_a_damaged_head_is_refused_by_name(tmp_path: Path) -> None:
+    path = write_npy(tmp_path / "ids.npy", np.arange(1000, dtype=np.uint32))
+    path.write_bytes(path.read_bytes().replace(b"(1000,)", b"(1000,("))
+    assert "not a readable .npy file" in refusal(path)
+    path = write_arrow(tmp_path / "ids.arrow", pa.table({"name": [1]}))
+    path.write_bytes(path.read_bytes().replace(b"name", b"n\xffme"))
+    assert "not a readable Arrow file" in refusal(path)
+
+
 def test_a_cut_npy_file_is_refused(tmp_path: Path) -> None:
     path = write_npy(tmp_path / "ids.npy", np.arange(1000, dtype=np.uint32))
     path.write_bytes(path.read_bytes()[:-7])
