@@ -21,14 +21,22 @@ def test_the_key_comes_from_the_environment_of_this_process(monkeypatch: pytest.
     assert given == {"X-Project": "a"}
 
 
-@pytest.mark.parametrize("value", [None, ""])
-def test_a_variable_without_a_key_is_a_config_error_that_names_it(
-    monkeypatch: pytest.MonkeyPatch, value: str | None
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "BENCH_KEY is not set on this node"),
+        ("", "BENCH_KEY is not set on this node"),
+        ("sk-1\nHost: b", "BENCH_KEY holds a character that no header may hold"),
+        ("schlüssel", "BENCH_KEY holds a character that no header may hold"),
+    ],
+)
+def test_a_variable_without_a_key_that_can_be_sent_is_a_config_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, message: str
 ) -> None:
     monkeypatch.delenv("BENCH_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("BENCH_KEY", value)
-    with pytest.raises(ConfigError, match="BENCH_KEY is not set on this node"):
+    with pytest.raises(ConfigError, match=message):
         auth_headers({}, "BENCH_KEY")
 
 
