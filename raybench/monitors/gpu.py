@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybench.errors import RaybenchError
 from raybench.records.clock import Clock
@@ -299,7 +299,7 @@ class GpuSampler:
         stamps = {"host": self._host, "sample_ns": now_ns, "sample_unix_ns": unix_ns}
         return stamps | values | {"gap": note is not None, "note": note}
 
-    def _mark_first_of_each_device(self, rows: list[dict[str, object]], note: str) -> None:
+    def _mark_first_of_each_device(self, rows: list[dict[str, Any]], note: str) -> None:
         marked = set()
         for row in rows:
             if row["gpu_uuid"] not in marked:
@@ -307,7 +307,7 @@ class GpuSampler:
                 self._gap_rows += not row["gap"]
                 row["note"] = note if row["note"] is None else f"{row['note']}; {note}"
                 row["gap"] = True
-                self._remember(GpuGap(int(str(row["sample_unix_ns"])), note))
+                self._remember(GpuGap(row["sample_unix_ns"], note))
 
     def _remember(self, gap: GpuGap) -> None:
         if not self._gaps or self._gaps[-1] != gap:
