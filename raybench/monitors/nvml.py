@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -66,7 +67,9 @@ class NvmlSource:
         except nvml.NVMLError as error:
             self.close()
             raise GpuUnavailable(f"nvmlDeviceGetCount: {error}") from error
-        driver = self._ask("driver", "version", nvml.nvmlSystemGetDriverVersion)
+        driver = None
+        with suppress(_DeviceLost):  # a device that is lost is told when it is asked for itself
+            driver = self._ask("driver", "version", nvml.nvmlSystemGetDriverVersion)
         self._handles = [handle for index in range(count) for handle in self._find(index, driver)]
         if not self._handles:
             self.close()

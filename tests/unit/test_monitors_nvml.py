@@ -278,6 +278,15 @@ def test_a_device_that_may_not_be_opened_is_left_out_with_a_warning() -> None:
     assert source.warnings == ["device 0: handle not available (Insufficient Permissions)"]
 
 
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_a_driver_that_does_not_tell_its_version_costs_no_device(code: int) -> None:
+    class Silent(FakeNvml):
+        def nvmlSystemGetDriverVersion(self) -> str:
+            raise pynvml.NVMLError(code)
+
+    assert [device.driver_version for device in NvmlSource(Silent(FakeDevice("GPU-0"))).open()] == [None]
+
+
 def test_a_device_without_a_uuid_is_named_by_its_place() -> None:
     source = NvmlSource(FakeNvml(FakeDevice("hidden", {"uuid": pynvml.NVML_ERROR_NO_PERMISSION})))
     assert [device.uuid for device in source.open()] == ["device 0"]
