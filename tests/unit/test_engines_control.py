@@ -148,6 +148,13 @@ def test_the_queue_falls_back_to_the_gauges_and_then_to_unknown() -> None:
     assert away.asked == ["GET /v1/loads"]
 
 
+@pytest.mark.parametrize("missing", ["num_reqs", "num_waiting_reqs"])
+def test_a_rank_that_leaves_out_a_number_makes_the_queue_unknown(missing: str) -> None:
+    rank = {"num_reqs": 2, "num_waiting_reqs": 1}
+    both = [rank, {name: count for name, count in rank.items() if name != missing}]
+    assert run(SGLANG.queue(FakeHttp({"GET /get_load": Reply(200, json.dumps(both).encode())}))) is None
+
+
 def test_requests_that_wait_in_other_lists_count_as_queued() -> None:
     load = {"num_running_reqs": 1, "num_waiting_reqs": 2, "queues": {"waiting": 2, "grammar": 1, "paused": 4}}
     http = FakeHttp({"GET /v1/loads": Reply(200, json.dumps({"loads": [load]}).encode())})

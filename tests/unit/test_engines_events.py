@@ -92,7 +92,7 @@ def test_o_n3_an_event_of_two_mebibytes_passes_and_one_over_the_limit_does_not()
 
 
 def test_the_line_end_of_an_event_does_not_count_to_its_limit() -> None:
-    assert payloads(one_byte_each(b"data: a\n\n"), 7) == ([b"a"], False)
+    assert payloads(one_byte_each(b"data: a\n\ndata: b\n\n"), 7) == ([b"a", b"b"], False)
     assert payloads(one_byte_each(b"data: a\n\n"), 6) == ([], True)
 
 

@@ -242,7 +242,7 @@ def test_a_body_that_is_not_streamed_has_counts_and_no_token_stamps() -> None:
     answer = decode(decoder, [(1, body[:20]), (2, body[20:])])
     assert (answer.output_tokens, answer.text, answer.tokens_source) == (3, "ABC", "server")
     assert (answer.first_token_ns, answer.chunk_ns, answer.error_class) == (None, [], None)
-    assert answer.bytes_received == len(body)
+    assert (answer.finish_reason, answer.bytes_received) == ("length", len(body))
 
 
 @pytest.mark.parametrize(
