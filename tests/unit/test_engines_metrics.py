@@ -6,7 +6,7 @@ import pytest
 from engine_captures import SGLANG_9, SGLANG_17, SGLANG_23, capture
 
 from raybench.engines import sglang_metrics
-from raybench.engines.contract import Counters
+from raybench.engines.contract import Counters, QueueState
 from raybench.engines.metrics import Metrics
 
 
@@ -61,8 +61,17 @@ def test_cached_tokens_by_tier_are_added_unless_there_is_a_total() -> None:
 def test_prefix_hits_of_all_tiers_are_added() -> None:
     name = "sglang:prefill_effective_tokens_total"
     modes = {"input": 1000, "device_hit": 100, "host_hit": 20, "storage_hit": 3}
-    counters = sglang_counters("".join(f'{name}{{mode="{mode}",tp_rank="0"}} {n}\n' for mode, n in modes.items()))
+    lines = [f'{name}{{mode="{mode}",tp_rank="0"}} {n}\n' for mode, n in modes.items()]
+    counters = sglang_counters("".join(lines))
     assert (counters.prefix_queried_tokens, counters.prefix_hit_tokens) == (1123, 123)
+    without_storage = sglang_counters("".join(lines[:-1]))
+    assert (without_storage.prefix_queried_tokens, without_storage.prefix_hit_tokens) == (1120, 120)
+
+
+def test_requests_that_wait_for_a_grammar_are_queued() -> None:
+    text = "sglang:num_running_reqs 3\nsglang:num_queue_reqs 1\n"
+    assert sglang_metrics.queue_state(Metrics(text)) == QueueState(3, 1)
+    assert sglang_metrics.queue_state(Metrics(text + "sglang:num_grammar_queue_reqs 2\n")) == QueueState(3, 3)
 
 
 @pytest.mark.parametrize(
