@@ -174,7 +174,7 @@ class GpuWatch:
         """A new monitor with a part of its own. Raises ClusterError, RayError."""
         actor = pinned(GpuMonitorActor, self._node).remote(self._desk)
         # Of a monitor that nothing has come of yet no part tells, but it may be alive behind a cut link.
-        self._session = max(self._session + 1, self._run.next_session())
+        self._session = max(self._session + 1, self._run.next_gpu_session())
         path = self._run.gpu_part(self._node.hostname, self._session)
         part = self._run.relative(path)
         self._monitor = _Monitor(actor, part, f"gpu/{path.stem}")

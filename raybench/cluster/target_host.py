@@ -176,7 +176,7 @@ class RayTargetHost:
         return measured if self._gpus is None else measured | await self._gpus.clocks()
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
-        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
+        part = self._run.relative(self._run.next_server_log_part(arm_name))
         what = "starting to read the log on the target host"
         offset = await told(measure_offset(self._actor, self._clock), what, CALL_TIMEOUT_S)
         call = self._actor.watch_log.remote(part, arm_name, arm, offset)

@@ -35,7 +35,7 @@ class ServerWatch:
         interval_s: float,
     ) -> None:
         self._sampler = ServerSampler(target.engine, target.controls[0], target.clock, target.arm_name, instance)
-        self._path = run.relative(run.server_part(target.arm_name, run.next_session()))
+        self._path = run.relative(run.next_server_part(target.arm_name))
         self._files = files
         self._interval_s = interval_s
         metadata = part_metadata("server", ClockAnchor.now(target.clock), arm=target.arm_name)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -138,17 +139,13 @@ class RunDirectory:
         """File of the samples that a monitor outside the cluster took, by what no other monitor shares."""
         return self.parts / "gpu" / (safe_name(f"{host}.{anchor_unix_ns}") + SUFFIX)
 
-    def server_part(self, arm: str, session: int = 1) -> Path:
-        """File of the scrapes of one arm's engine in one session."""
-        return self.parts / "server" / _session_name(arm, session)
+    def next_server_part(self, arm: str) -> Path:
+        """File for the scrapes of one arm's engine from now on."""
+        return _next_part(self.parts / "server", arm)
 
-    def server_log_part(self, arm: str, session: int = 1) -> Path:
-        """File of what the log of one arm's engine told in one session."""
-        return self.parts / "server_log" / _session_name(arm, session)
-
-    def next_log_session(self) -> int:
-        """1 for a new run; after that, one more than any session in which a log was read."""
-        return max(map(_session_of, self.server_log_parts()), default=0) + 1
+    def next_server_log_part(self, arm: str) -> Path:
+        """File for what the log of one arm's engine tells from now on."""
+        return _next_part(self.parts / "server_log", arm)
 
     def relative(self, path: Path) -> str:
         """The name of a path of this run for `PartFiles`, the same on every host."""
@@ -178,10 +175,9 @@ class RunDirectory:
     def server_log_parts(self) -> list[Path]:
         return sorted((self.parts / "server_log").glob(f"*{SUFFIX}"))
 
-    def next_session(self) -> int:
-        """1 for a new run; after that, one more than any session that left a monitor's part."""
-        sessions = [_session_of(part) for part in (*self.gpu_parts(), *self.server_parts())]
-        return max(sessions, default=0) + 1
+    def next_gpu_session(self) -> int:
+        """1 for a new run; after that, one more than any session that left a part of GPU samples."""
+        return max(map(_session_of, self.gpu_parts()), default=0) + 1
 
     def _point(self, point_id: str) -> Path:
         names = point_id.split("/")
@@ -199,6 +195,12 @@ def _made(folder: Path) -> Path:
 def _session_name(name: str, session: int) -> str:
     assert session >= 1, f"sessions count from 1, not {session}"
     return safe_name(name) + (f"~{session}" if session > 1 else "") + SUFFIX
+
+
+def _next_part(folder: Path, name: str) -> Path:
+    """The first of that name that is not there: parts are written once."""
+    paths = (folder / _session_name(name, session) for session in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def _session_of(part: Path) -> int:

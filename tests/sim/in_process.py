@@ -123,7 +123,7 @@ class PlainHost:
         return None
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
-        part = self._run.relative(self._run.server_log_part(arm_name, self._run.next_log_session()))
+        part = self._run.relative(self._run.next_server_log_part(arm_name))
         tail = LogTail(self._log_path(arm_name), ENGINES[arm.engine].read_log_line, self._clock, arm_name)
         metadata = part_metadata("server_log", ClockAnchor.now(self._clock), arm=arm_name)
         self._watch = LogWatch(tail, part, metadata, self._desk.append_part, self._desk.close_part)

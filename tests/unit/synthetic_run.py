@@ -156,7 +156,9 @@ class SyntheticRun:
             }
             for at_s in times_s
         ]
-        self.files.append(self.run.relative(self.run.server_part(arm)), encoder.encode(rows) + encoder.close())
+        self.files.append(
+            self.run.relative(self.run.next_server_part(arm)), encoder.encode(rows) + encoder.close()
+        )
 
     def done(self) -> RunDirectory:
         self.files.close_all()

@@ -54,7 +54,9 @@ def by_the_coordinator(path: Path) -> RunDirectory:
         stage.lose_in = None
         asyncio.run(stage.play())
     log = ArrowEncoder(SERVER_LOG, {})
-    write_file(stage.run.server_log_part("arm"), log.encode([{"position": 80, "kind": "flush"}]) + log.close())
+    write_file(
+        stage.run.next_server_log_part("arm"), log.encode([{"position": 80, "kind": "flush"}]) + log.close()
+    )
     return stage.run
 
 

@@ -102,7 +102,7 @@ def test_twins_never_change_the_sums(batches: list[tuple[int, int, int]], ranks:
 
 def test_o_p5_only_lines_between_the_two_positions_count(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    path = run.server_log_part("arm")
+    path = run.next_server_log_part("arm")
     path.parent.mkdir(parents=True)
     told = [read_log_line(prefill("", tokens)) for tokens in (1, 20, 300, 4000)]
     rows = [

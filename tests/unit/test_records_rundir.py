@@ -30,7 +30,7 @@ def test_a_part_lies_under_its_point_and_attempt(run: RunDirectory) -> None:
     path = run.part(POINT, 1, "client-1.w0")
     assert run.relative(path) == "parts/base/16k/c64/attempt-1/client-1.w0.arrows"
     assert run.relative(run.gpu_part("gpu-host")) == "parts/gpu/gpu-host.arrows"
-    assert run.relative(run.server_part("base")) == "parts/server/base.arrows"
+    assert run.relative(run.next_server_part("base")) == "parts/server/base.arrows"
 
 
 def test_points_attempts_and_parts_are_listed_in_order(run: RunDirectory) -> None:
@@ -47,8 +47,8 @@ def test_points_attempts_and_parts_are_listed_in_order(run: RunDirectory) -> Non
 
 
 def test_a_log_that_is_read_again_after_a_resume_has_a_part_of_its_own(run: RunDirectory) -> None:
-    first = touch(run.server_log_part("a", run.next_log_session()))
-    second = touch(run.server_log_part("a", run.next_log_session()))
+    first = touch(run.next_server_log_part("a"))
+    second = touch(run.next_server_log_part("a"))
     assert run.relative(first) == "parts/server_log/a.arrows"
     assert run.relative(second) == "parts/server_log/a~2.arrows"
     touch(run.part("server_log/w/c1", 1, "w0"))
@@ -66,13 +66,14 @@ def test_arms_called_gpu_and_server_do_not_mix_with_the_monitors_parts(run: RunD
 
 
 def test_a_resumed_run_has_parts_of_its_own_for_monitors(run: RunDirectory) -> None:
-    assert run.next_session() == 1
-    first = touch(run.gpu_part("h", run.next_session()))
-    assert run.next_session() == 2
-    second = touch(run.gpu_part("h", run.next_session()))
-    touch(run.server_part("base", 12))
-    assert run.next_session() == 13
+    assert run.next_gpu_session() == 1
+    first = touch(run.gpu_part("h", run.next_gpu_session()))
+    assert run.next_gpu_session() == 2
+    second = touch(run.gpu_part("h", run.next_gpu_session()))
+    assert run.next_gpu_session() == 3
     assert set(run.gpu_parts()) == {first, second}
+    names = [run.relative(touch(run.next_server_part(arm))) for arm in ("a", "b", "a", "a")]
+    assert [Path(name).name for name in names] == ["a.arrows", "b.arrows", "a~2.arrows", "a~3.arrows"]
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "h~2", "[fe80::1%eth0]:80", ".hidden", "名", "a b", "x\x00"])
