@@ -13,7 +13,7 @@ from typing import get_args
 
 from raybench.errors import EXIT_USAGE, ConfigError
 from raybench.scenario.sim_block import Sim, SimProfile
-from raybench.sim.preload import load_preload
+from raybench.sim.faults import load_preload
 from raybench.sim.process import run, say_ready
 from raybench.sim.server import serving
 
