@@ -7,7 +7,6 @@ for the fates of an answer, which `sim/answers.py` and `sim/spoil.py` carry out.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -70,7 +69,7 @@ class Preload:
 
 def load_preload(text: str) -> Preload:
     """From the JSON of `--preload-json`. Raises pydantic.ValidationError, ConfigError."""
-    spec = PreloadSpec.model_validate(json.loads(text))
+    spec = PreloadSpec.model_validate_json(text)
     return Preload(load_corpus(spec.corpus, Path(spec.base)).ids, spec.windows)
 
 

@@ -387,23 +387,25 @@ def test_the_server_ends_when_its_parent_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "told"),
     [
-        ["--sim-json", '{"profile": "huge"}'],
-        ["--sim-json", '{"faults": {"preload_corpus": true}}'],
-        ["--preload-json", '{"corpus": {"path": "none.npy"}}'],
-        ["--host", "192.0.2.1"],
-        ["--port", "65536"],
-        ["--log-file", "/no/such/folder/sim.log"],
-        ["--sim-json", '{"kv_pool_tokens": 15}'],
+        (["--sim-json", '{"profile": "huge"}'], "profile: Input should be 'small', 'tp2pp4' or 'tp8_eagle3'"),
+        (["--sim-json", '{"faults": {"preload_corpus": true}}'], "--preload-json: the fault preload_corpus needs"),
+        (["--sim-json", '{"kv_pool_tokens": 15}'], "sim: kv_pool_tokens 15 is less than one page of 16 tokens"),
+        (["--preload-json", '{"corpus": {"path": "none.npy"}}'], "none.npy"),
+        (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1: "),
+        (["--port", "65536"], "port: Input should be less than or equal to 65535"),
+        (["--log-file", "/no/such/folder/sim.log"], "cannot write /no/such/folder/sim.log: No such file"),
     ],
 )
-def test_options_that_cannot_be_are_refused_with_exit_code_2(options: list[str]) -> None:
+def test_options_that_cannot_be_are_refused_with_exit_code_2(options: list[str], told: str) -> None:
     command = [sys.executable, "-m", "raybench.sim", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("raybench sim: ")
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_port_file_that_cannot_be_written_is_no_port_that_is_taken() -> None:
