@@ -11,9 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import get_args
 
+from pydantic import ValidationError
+
 from raybench.errors import EXIT_USAGE, ConfigError
 from raybench.scenario.sim_block import Sim, SimProfile
-from raybench.sim.preload import load_preload
+from raybench.sim.faults import load_preload
 from raybench.sim.process import run, say_ready
 from raybench.sim.server import serving
 
@@ -32,6 +34,9 @@ def main(arguments: list[str] | None = None) -> int:
         preload = None if options.preload_json is None else load_preload(options.preload_json)
         if sim.faults.preload_corpus and preload is None:
             raise ConfigError("--preload-json", "the fault preload_corpus needs to know the corpus")
+    except ValidationError as error:
+        wrong = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+        return _refuse("; ".join(f"{where}: {message}" if where else message for where, message in wrong))
     except (ConfigError, ValueError) as error:
         return _refuse(str(error))
     try:
@@ -55,7 +60,7 @@ def _refuse(message: str) -> int:
 
 
 def _sim(options: argparse.Namespace) -> Sim:
-    """Raises pydantic.ValidationError, which is a ValueError."""
+    """Raises pydantic.ValidationError."""
     if options.sim_json is not None:
         sim = Sim.model_validate_json(options.sim_json)
     else:

@@ -14,6 +14,8 @@ from raybench.sim.engine import Engine
 from raybench.sim.profiles import GRAPH_PHASES
 
 VERSION = "0.5.23"
+#: Of `/v1/loads`: sections that stand under another key than the name that asks for them.
+SECTION_KEYS = {"disagg": "disaggregation", "spec": "speculative"}
 MIB = 1024 * 1024
 _NAMESPACE = uuid.UUID("6f2d1c36-5b0e-4c7e-9a55-8c0f0b6f3a10")
 
@@ -106,38 +108,9 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
         "total_prefill_uncached_tokens": engine.tally.counts["realtime_tokens_total", "prefill_compute"],
         "total_prefill_busy_us": int(engine.tally.seconds["prefill"] * 1e6),
     }
-    sections: dict[str, tuple[str, dict[str, object]]] = {
-        "memory": (
-            "memory",
-            {
-                "weight_gb": memory.weight_gb,
-                "kv_cache_gb": memory.kv_cache_gb,
-                "graph_gb": memory.graph_gb,
-                "token_capacity": profile.kv_pool_tokens,
-            },
-        ),
-        "disagg": (
-            "disaggregation",
-            {
-                "mode": "null",
-                "prefill_bootstrap_queue_reqs": 0,
-                "prefill_inflight_queue_reqs": 0,
-                "decode_prealloc_queue_reqs": 0,
-                "decode_transfer_queue_reqs": 0,
-                "decode_retracted_queue_reqs": 0,
-                "kv_transfer_speed_gb_s": 0.0,
-                "kv_transfer_latency_ms": 0.0,
-            },
-        ),
-        "queues": (
-            "queues",
-            {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
-        ),
-    }
-    if profile.speculation is not None:
-        spec = {"accept_length": engine.tally.accept_length, "accept_rate": engine.tally.accept_rate}
-        sections["spec"] = ("speculative", dict(spec))
-    load |= dict(section for name, section in sections.items() if "all" in include or name in include)
+    for name, section in _sections(engine, queued).items():
+        if "all" in include or name in include:
+            load[SECTION_KEYS.get(name, name)] = section
     return {
         "timestamp": datetime.fromtimestamp(unix_s, UTC).isoformat(),
         "version": VERSION,
@@ -145,6 +118,34 @@ def loads(engine: Engine, unix_s: float, include: frozenset[str]) -> dict[str, o
         "num_accelerators": memory.devices,
         "loads": [load],
     }
+
+
+def _sections(engine: Engine, queued: int) -> dict[str, dict[str, object]]:
+    """Sections of a load, by the name that asks for one."""
+    memory = engine.profile.memory
+    sections: dict[str, dict[str, object]] = {
+        "memory": {
+            "weight_gb": memory.weight_gb,
+            "kv_cache_gb": memory.kv_cache_gb,
+            "graph_gb": memory.graph_gb,
+            "token_capacity": engine.profile.kv_pool_tokens,
+        },
+        "disagg": {
+            "mode": "null",
+            "prefill_bootstrap_queue_reqs": 0,
+            "prefill_inflight_queue_reqs": 0,
+            "decode_prealloc_queue_reqs": 0,
+            "decode_transfer_queue_reqs": 0,
+            "decode_retracted_queue_reqs": 0,
+            "kv_transfer_speed_gb_s": 0.0,
+            "kv_transfer_latency_ms": 0.0,
+        },
+        "queues": {"waiting": queued, "grammar": 0, "paused": 0, "retracted": 0, "prealloc_ready": 0},
+    }
+    if engine.profile.speculation is not None:
+        tally = engine.tally
+        sections["spec"] = {"accept_length": tally.accept_length, "accept_rate": tally.accept_rate}
+    return sections
 
 
 def get_load(engine: Engine) -> list[dict[str, object]]:

@@ -67,7 +67,7 @@ def last_token(tokens: int) -> bytes:
 
 @dataclass(frozen=True)
 class Pace:
-    """Time from a request to its first token, and from token to token, in whole ms, as the schedule has them."""
+    """Time from a request to its first token, and from token to token, in whole ms as of the schedule; 0 is 1."""
 
     ttft_ms: int = 0
     gap_ms: int = 1

@@ -37,12 +37,10 @@ class KvPool:
         """Pages that requests hold."""
         return self.pages - self.available
 
-    def pages_for(self, tokens: int) -> int:
-        return -(-tokens // self.page_tokens)
-
     def missing(self, request: Request, tokens: int) -> int:
         """Pages that this request lacks to hold `tokens` tokens."""
-        return max(self.pages_for(tokens) - request.locked_pages - request.private_pages, 0)
+        pages = -(-tokens // self.page_tokens)
+        return max(pages - request.locked_pages - request.private_pages, 0)
 
     def match(self, request: Request, now: float) -> tuple[int, int]:
         """Leading pages of this request found on the device, and after them on the host.

@@ -21,9 +21,8 @@ from raybench.sim.clock import VirtualClock
 from raybench.sim.control import Control
 from raybench.sim.driver import Driver
 from raybench.sim.engine import Engine
-from raybench.sim.faults import Faults
+from raybench.sim.faults import Faults, Preload
 from raybench.sim.info import Identity
-from raybench.sim.preload import Preload
 from raybench.sim.process import BACKLOG
 from raybench.sim.profiles import Profile, make_profile
 from raybench.sim.replies import json_reply

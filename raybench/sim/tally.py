@@ -205,9 +205,10 @@ class Tally:
         )
 
     def idle(self, gauges: Gauges, now: float) -> None:
-        """The scheduler has nothing left to do."""
+        """The scheduler has nothing left to do; its rates begin anew."""
         self.gauges = gauges
         self._decoded_at = self._prefilled_at = now
+        self._decoded = self._verified = 0
 
     def flushed(self, done: bool, gauges: Gauges) -> None:
         if done:

@@ -371,9 +371,17 @@ LIES = [
         "a proxy holds every stream back until its end",
         "answers_in_one_piece",
         faults={"answer": "in_one_piece"},
-        sim={"time_compression": 2.0},
     ),
 ]
+
+#: More answers at once than a small pool can hold to their ends.
+CROWDED = {
+    "ignore_eos": False,
+    "input_tokens": 128,
+    "output_tokens": 128,
+    "concurrency": [8],
+    "requests": 32,
+}
 
 HONEST = [
     Case("small", "profile small"),
@@ -406,13 +414,7 @@ HONEST = [
         "a pool too small for all answers: retractions, whose second prefill hits",
         warns="preemptions",
         sim={"kv_pool_tokens": 1024},
-        workload={
-            "ignore_eos": False,
-            "input_tokens": 128,
-            "output_tokens": 128,
-            "concurrency": [8],
-            "requests": 32,
-        },
+        workload=CROWDED,
     ),
     Case(
         "retractions_in_cached_tokens",
@@ -420,13 +422,7 @@ HONEST = [
         warns="hits_left_out",
         faults={"cached_tokens": "with_retractions", "host_tier": True},
         sim={"kv_pool_tokens": 1024},
-        workload={
-            "ignore_eos": False,
-            "input_tokens": 128,
-            "output_tokens": 128,
-            "concurrency": [8],
-            "requests": 32,
-        },
+        workload=CROWDED,
     ),
     Case("chunked", "prompts longer than a prefill chunk", workload={"input_tokens": 5000}),
     Case("small_pages", "pages of one token", sim={"page_tokens": 1}),

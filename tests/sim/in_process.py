@@ -34,7 +34,7 @@ from raybench.records.rundir import RunDirectory
 from raybench.records.stream import part_metadata
 from raybench.records.strict_json import write_json
 from raybench.scenario.schema import Arm, Scenario, Service
-from raybench.sim.preload import Preload
+from raybench.sim.faults import Preload
 from raybench.sim.server import serving
 
 #: What the host of the workers is said to carry: far more than any run here sends.

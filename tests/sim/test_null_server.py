@@ -98,6 +98,12 @@ def test_a_new_pace_forgets_what_was_kept(port: int) -> None:
     assert ask(port, "GET", "/null/truth") == {"writes": {}, "cpu_share": None, "node_cpu_share": None}
 
 
+def test_a_pace_without_a_gap_is_one_of_a_millisecond(port: int) -> None:
+    ask(port, "POST", "/null/pace", {"ttft_ms": 0, "gap_ms": 0})
+    with connection(port) as line:
+        assert len(stream(line, "a", 3)) == 5
+
+
 def test_cpu_is_that_between_the_first_and_the_last_write(port: int) -> None:
     ask(port, "POST", "/null/pace", {"ttft_ms": 0, "gap_ms": 1})
     with connection(port) as line:

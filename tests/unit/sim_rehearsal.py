@@ -8,8 +8,7 @@ import numpy as np
 
 from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.engine import Engine
-from raybench.sim.faults import Faults
-from raybench.sim.preload import Preload
+from raybench.sim.faults import Faults, Preload
 from raybench.sim.profiles import make_profile
 from raybench.sim.request import Request
 

@@ -10,8 +10,7 @@ from raybench.corpus.windows import WindowLedger
 from raybench.errors import ConfigError
 from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim.engine import Engine
-from raybench.sim.faults import Faults
-from raybench.sim.preload import Preload, load_preload
+from raybench.sim.faults import Faults, Preload, load_preload
 from raybench.sim.profiles import make_profile
 
 CORPUS = prompt(7, 20_000)

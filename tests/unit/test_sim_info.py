@@ -7,7 +7,7 @@ import io
 import re
 
 import pytest
-from sim_rehearsal import answer, ask, closed_loop, make_engine, prompt
+from sim_rehearsal import answer, ask, closed_loop, drain, make_engine, prompt
 
 from raybench.scenario.sim_block import Sim, SimFaults
 from raybench.sim import info, metrics
@@ -131,6 +131,19 @@ def test_gauges_are_refreshed_by_prefill_by_every_40th_decode_step_and_on_going_
     assert engine.tally.gauges.gen_throughput == pytest.approx(40 / 0.32, rel=0.1)
     engine.advance(9.0)
     assert (engine.tally.gauges.running, engine.tally.gauges.gen_throughput) == (0, 0.0)
+
+
+def test_what_was_decoded_before_the_engine_was_idle_is_no_part_of_its_rate_afterwards() -> None:
+    log: list[str] = []
+    engine = make_engine(log=log)
+    for n in range(4):
+        engine.submit(ask(str(n), prompt(n, 100), 30), engine.now)
+        drain(engine)
+    rates = [
+        float(found[1]) for line in log if (found := re.search(r"gen throughput \(token/s\): ([\d.]+)", line))
+    ]
+    assert len(rates) == 2
+    assert max(rates) <= 1 / engine.profile.decode_s(1) + 0.01
 
 
 #: From the logs of SGLang 0.5.23 (CPU) and 0.5.17 (GPU, NGRAM).
