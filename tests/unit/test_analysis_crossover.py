@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from raybench.analysis.crossover import Crossover, crossovers
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.insights import Growth, insights, trend
+from raybench.analysis.pooling import pooled_point
 
 RATE = "output_tokens_per_s"
 Series = dict[int, float]
@@ -98,6 +99,14 @@ def test_of_several_arms_the_one_ahead_of_all_leads_and_those_in_front_together_
     assert (tie.arms, tie.all_arms, tie.levels, tie.of_repeats) == (("a", "b"), False, (1,), False)
     (together,) = insights([*arm("a", {1: 100.0}), *arm("b", {1: 99.0})]).ties
     assert together.all_arms
+
+
+def test_a_tie_of_repeats_says_that_the_floor_is_theirs() -> None:
+    def repeated(name: str, *values: float) -> dict[str, Any]:
+        return pooled_point([point(name, output_tokens_per_s=value) for value in values])
+
+    (tie,) = insights([repeated("a", 100.0, 108.0, 92.0), repeated("b", 101.0, 109.0, 93.0)]).ties
+    assert tie.of_repeats
 
 
 def test_void_points_are_in_no_insight() -> None:
