@@ -45,16 +45,12 @@ class LevelLead:
 
 @dataclass(frozen=True)
 class Lead:
-    """`arm` is clearly ahead of every other in `metric` at these levels of a workload.
-
-    everywhere: at every level that two arms measured. levels: in rising order.
-    """
+    """`arm` is clearly ahead of every other in `metric` at these levels of a workload, in rising order."""
 
     workload: str
     metric: str
     arm: str
     levels: tuple[LevelLead, ...]
-    everywhere: bool
 
     @property
     def largest(self) -> LevelLead:
@@ -124,7 +120,6 @@ class QueueingPoint:
     workload: str
     arm: str
     concurrency: int
-    active_limit: int | None
     waiting: int | None
 
 
@@ -196,8 +191,8 @@ def insights(points: Sequence[Point]) -> Insights:
 
 def _series(points: Iterable[Point], arm: str, metric: str) -> dict[int, float]:
     """By level, in rising order, the known values of one arm."""
-    known = {p["concurrency"]: value_of(p, metric) for p in points if p["arm"] == arm}
-    return {level: known[level] for level in sorted(known) if known[level] is not None}  # type: ignore[misc]
+    own = [(point["concurrency"], value_of(point, metric)) for point in points if point["arm"] == arm]
+    return dict(sorted((level, value) for level, value in own if value is not None))
 
 
 def _floors(points: Sequence[Point], arms: tuple[str, str], metric: str) -> dict[int, float]:
@@ -240,7 +235,7 @@ def _leads(workload: str, metric: str, arms: Sequence[str], levels: Sequence[_Le
             _level_lead(level, metric) for level in levels if [point["arm"] for point in level.front] == [arm]
         )
         if ahead:
-            found.append(Lead(workload, metric, arm, ahead, everywhere=len(ahead) == len(levels)))
+            found.append(Lead(workload, metric, arm, ahead))
     return found
 
 
@@ -326,7 +321,6 @@ def _queueing(point: Point) -> QueueingPoint:
         workload=point["workload"],
         arm=point["arm"],
         concurrency=point["concurrency"],
-        active_limit=limit,
         waiting=None if limit is None else point["concurrency"] - limit,
     )
 

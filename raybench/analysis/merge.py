@@ -39,7 +39,7 @@ from raybench.analysis.points import (
     write_points,
     write_table,
 )
-from raybench.analysis.searches import read_search, search_entry
+from raybench.analysis.searches import search_entries, searches_of
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.analysis.vram import GpuSeries, gpu_series, in_use_bytes, over_all_gpus, whole_bytes
 from raybench.engines.request_log import LoggedRequest, read_request_log
@@ -79,13 +79,13 @@ def merge(run: RunDirectory) -> list[str]:
     gpu_table = _name_points(gpu.table.append_column("memory_in_use_bytes", in_use_bytes(gpu.table)), history)
     planned = planned_points(manifest, [*history.points, *run.points()])
     rows = {point["point_id"]: point_facts(point, history) for point in planned}
-    searches = _searches(manifest)
+    searches = searches_of(manifest)
     found = _write_requests(run, rows, gpu_series(gpu_table), history, searches)
     write_table(run.gpu_parquet, gpu_table)
     write_table(run.server_parquet, _name_points(server.table, history))
     write_table(run.worker_parquet, unify(found.health, HEALTH_COLUMNS))
     if searches:
-        write_json(run.searches_json, _search_entries(manifest, searches, lines, rows, found.goodputs))
+        write_json(run.searches_json, search_entries(manifest, lines, rows, found.goodputs))
     if found.artifacts:
         write_json(run.artifacts_json, [found.artifacts[name] for name in rows if name in found.artifacts])
     write_points(run, rows.values())
@@ -162,29 +162,6 @@ def _arm_facts(run: RunDirectory, arm: str) -> dict[str, Any]:
         return read_json(path) if path.is_file() else nothing
 
     return arm_facts(told("facts.json", {}), told("process.json", []), told("gate.json", {}))
-
-
-def _searches(manifest: Mapping[str, Any]) -> dict[str, Search]:
-    """The searches of the scenario, by workload."""
-    workloads = manifest.get("scenario", {}).get("workloads", [])
-    return {one["name"]: Search.of_block(one["search"]) for one in workloads if one.get("search")}
-
-
-def _search_entries(
-    manifest: Mapping[str, Any],
-    searches: Mapping[str, Search],
-    lines: Sequence[Mapping[str, Any]],
-    rows: Mapping[str, Row],
-    goodputs: Mapping[str, Goodput],
-) -> list[dict[str, Any]]:
-    """What searches.json holds: one entry an arm and search, in the order of the plan."""
-    arms = {one["name"]: one["arms"] for one in manifest["scenario"]["workloads"]}
-    return [
-        search_entry(arm, name, search, read_search(lines, arm, name), rows.__getitem__, goodputs)
-        for arm in manifest["scenario"]["arms"]
-        for name, search in searches.items()
-        if not arms[name] or arm in arms[name]
-    ]
 
 
 def _request_table(requests: pa.Table, series: Sequence[GpuSeries], *, final: bool) -> pa.Table:

@@ -251,6 +251,11 @@ def requests_ok(requests: pa.Table) -> int:
     return count(succeeded(requests))
 
 
+def requests_failed(requests: pa.Table) -> int:
+    """Number of the others."""
+    return count(pc.invert(succeeded(requests)))
+
+
 def requests_per_s(requests: pa.Table) -> float | None:
     """Successful requests / wall."""
     return rate_per_s(requests_ok(requests), wall_s(requests))
@@ -282,8 +287,7 @@ def late_sends(requests: pa.Table) -> int | None:
 
 def failure_share(requests: pa.Table) -> float | None:
     """Failed requests / all requests. None when there was none."""
-    n = requests.num_rows
-    return (n - requests_ok(requests)) / n if n else None
+    return requests_failed(requests) / requests.num_rows if requests.num_rows else None
 
 
 def errors_by_class(requests: pa.Table) -> dict[str, int]:

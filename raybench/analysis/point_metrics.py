@@ -52,56 +52,68 @@ REQUEST_METRICS: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "e2e_over_engine_ms": engine_timings.e2e_over_engine_ms,
 }
 
-#: Names and types of what `point_metrics` gives. docs/METRICS.md has the formulas.
+_INT, _FLOAT = pa.int64(), pa.float64()
+Metrics = dict[str, tuple[pa.DataType, Callable[[pa.Table], object]]]
+
+#: Columns that are one number of a whole load, each with its type and its function (formulas in docs/METRICS.md):
+#: what the client counted, and what the server said.
+_OF_CLIENT: Metrics = {
+    "requests": (_INT, len),
+    "requests_ok": (_INT, metrics.requests_ok),
+    "requests_failed": (_INT, metrics.requests_failed),
+    "failure_share": (_FLOAT, metrics.failure_share),
+    "errors_by_class": (pa.string(), metrics.errors_by_class),
+    "wall_s": (_FLOAT, metrics.wall_s),
+    "requests_per_s": (_FLOAT, metrics.requests_per_s),
+    "offered_rate_per_s": (_FLOAT, metrics.offered_rate_per_s),
+    "sent_rate_per_s": (_FLOAT, metrics.sent_rate_per_s),
+    "late_sends": (_INT, metrics.late_sends),
+    "input_tokens_total": (_INT, metrics.input_tokens),
+    "output_tokens_total": (_INT, metrics.output_tokens),
+    "failed_output_tokens": (_INT, metrics.failed_output_tokens),
+    "input_tokens_per_s": (_FLOAT, metrics.input_tokens_per_s),
+    "output_tokens_per_s": (_FLOAT, metrics.output_tokens_per_s),
+    "decode_tokens_per_s": (_FLOAT, metrics.decode_tokens_per_s),
+}
+_OF_SERVER: Metrics = {
+    "tokens_per_chunk": (_FLOAT, metrics.tokens_per_chunk),
+    "cached_tokens": (_INT, metrics.cached_tokens),
+    "prefix_hit_rate": (_FLOAT, metrics.prefix_hit_rate),
+    "accept_length": (_FLOAT, metrics.accept_length),
+    "preemptions": (_INT, metrics.preemptions),
+    "engine_prefill_s": (_FLOAT, lambda load: engine_timings.total_s(load, load["engine_prefill_s"])),
+    "engine_decode_s": (_FLOAT, lambda load: engine_timings.total_s(load, load["engine_decode_s"])),
+    "engine_request_s": (_FLOAT, lambda load: engine_timings.total_s(load, engine_timings.engine_request_s(load))),
+    "engine_prefill_tokens_per_s": (_FLOAT, engine_timings.prefill_rate),
+    "engine_decode_tokens_per_s": (_FLOAT, engine_timings.decode_rate),
+    "engine_request_tokens_per_s": (_FLOAT, engine_timings.request_rate),
+    "acceptance_rate": (_FLOAT, engine_timings.acceptance_rate),
+    "tokens_per_round": (_FLOAT, engine_timings.tokens_per_round),
+    "truncated_answers": (_INT, engine_timings.truncated_answers),
+    "empty_answers": (_INT, engine_timings.empty_answers),
+}
+
+#: Names and types of what `point_metrics` gives.
 POINT_METRICS: dict[str, pa.DataType] = dict(
     [
-        ("requests", pa.int64()),
-        ("requests_ok", pa.int64()),
-        ("requests_failed", pa.int64()),
-        ("failure_share", pa.float64()),
-        ("errors_by_class", pa.string()),
-        ("wall_s", pa.float64()),
-        ("requests_per_s", pa.float64()),
-        ("offered_rate_per_s", pa.float64()),
-        ("sent_rate_per_s", pa.float64()),
-        ("late_sends", pa.int64()),
-        ("input_tokens_total", pa.int64()),
-        ("output_tokens_total", pa.int64()),
-        ("failed_output_tokens", pa.int64()),
-        ("input_tokens_per_s", pa.float64()),
-        ("output_tokens_per_s", pa.float64()),
-        ("decode_tokens_per_s", pa.float64()),
+        *[(name, kind) for name, (kind, _) in _OF_CLIENT.items()],
         *[column for name in REQUEST_METRICS for column in _summary_columns(name)],
-        *[(end, pa.float64()) for name, p in INTERVALS for end in interval_columns(f"{name}_p{p}")],
+        *[(end, _FLOAT) for name, p in INTERVALS for end in interval_columns(f"{name}_p{p}")],
         *_summary_columns("chunk_gap_ms"),
-        ("tokens_per_chunk", pa.float64()),
-        ("cached_tokens", pa.int64()),
-        ("prefix_hit_rate", pa.float64()),
-        ("accept_length", pa.float64()),
-        ("preemptions", pa.int64()),
-        ("engine_prefill_s", pa.float64()),
-        ("engine_decode_s", pa.float64()),
-        ("engine_request_s", pa.float64()),
-        ("engine_prefill_tokens_per_s", pa.float64()),
-        ("engine_decode_tokens_per_s", pa.float64()),
-        ("engine_request_tokens_per_s", pa.float64()),
-        ("acceptance_rate", pa.float64()),
-        ("tokens_per_round", pa.float64()),
-        ("truncated_answers", pa.int64()),
-        ("empty_answers", pa.int64()),
-        ("in_flight_peak", pa.int64()),
-        ("in_flight_share", pa.float64()),
-        ("in_flight_share_unsent", pa.float64()),
+        *[(name, kind) for name, (kind, _) in _OF_SERVER.items()],
+        ("in_flight_peak", _INT),
+        ("in_flight_share", _FLOAT),
+        ("in_flight_share_unsent", _FLOAT),
         *_summary_columns("handover_gap_ms"),
-        ("steady_start_s", pa.float64()),
-        ("steady_end_s", pa.float64()),
-        ("steady_share", pa.float64()),
-        ("steady_requests", pa.int64()),
-        ("input_tokens_per_s_steady", pa.float64()),
-        ("output_tokens_per_s_steady", pa.float64()),
-        *[(end, pa.float64()) for end in interval_columns("output_tokens_per_s_steady")],
-        ("ttft_ms_p95_steady", pa.float64()),
-        ("tpot_ms_p95_steady", pa.float64()),
+        ("steady_start_s", _FLOAT),
+        ("steady_end_s", _FLOAT),
+        ("steady_share", _FLOAT),
+        ("steady_requests", _INT),
+        ("input_tokens_per_s_steady", _FLOAT),
+        ("output_tokens_per_s_steady", _FLOAT),
+        *[(end, _FLOAT) for end in interval_columns("output_tokens_per_s_steady")],
+        ("ttft_ms_p95_steady", _FLOAT),
+        ("tpot_ms_p95_steady", _FLOAT),
     ]
 )
 
@@ -113,52 +125,14 @@ def point_metrics(requests: pa.Table, concurrency: int | None = None) -> Row:
     """
     load = metrics.of_load(requests)
     row: Row = dict.fromkeys(POINT_METRICS)
-    row |= {
-        "requests": load.num_rows,
-        "requests_ok": metrics.requests_ok(load),
-        "requests_failed": load.num_rows - metrics.requests_ok(load),
-        "failure_share": metrics.failure_share(load),
-        "errors_by_class": metrics.errors_by_class(load),
-        "wall_s": metrics.wall_s(load),
-        "requests_per_s": metrics.requests_per_s(load),
-        "offered_rate_per_s": metrics.offered_rate_per_s(load),
-        "sent_rate_per_s": metrics.sent_rate_per_s(load),
-        "late_sends": metrics.late_sends(load),
-        "input_tokens_total": metrics.input_tokens(load),
-        "output_tokens_total": metrics.output_tokens(load),
-        "failed_output_tokens": metrics.failed_output_tokens(load),
-        "input_tokens_per_s": metrics.input_tokens_per_s(load),
-        "output_tokens_per_s": metrics.output_tokens_per_s(load),
-        "decode_tokens_per_s": metrics.decode_tokens_per_s(load),
-        "tokens_per_chunk": metrics.tokens_per_chunk(load),
-        "cached_tokens": metrics.cached_tokens(load),
-        "prefix_hit_rate": metrics.prefix_hit_rate(load),
-        "accept_length": metrics.accept_length(load),
-        "preemptions": metrics.preemptions(load),
-    }
-    row |= _engine_columns(load)
-    for name, metric in REQUEST_METRICS.items():
-        row |= summary_row(name, metrics.sample(metric(load)))
+    row |= {name: metric(load) for name, (_, metric) in (_OF_CLIENT | _OF_SERVER).items()}
+    for name, of_request in REQUEST_METRICS.items():
+        row |= summary_row(name, metrics.sample(of_request(load)))
     for name, percent in INTERVALS:
         interval = percentile_interval(metrics.sample(metrics.LATENCIES[name](load)), percent)
         row |= interval_row(f"{name}_p{percent}", interval)
     row |= summary_row("chunk_gap_ms", metrics.chunk_gap_ms(load))
     return row | _in_flight_columns(load, concurrency)
-
-
-def _engine_columns(load: pa.Table) -> Row:
-    return {
-        "engine_prefill_s": engine_timings.total_s(load, load["engine_prefill_s"]),
-        "engine_decode_s": engine_timings.total_s(load, load["engine_decode_s"]),
-        "engine_request_s": engine_timings.total_s(load, engine_timings.engine_request_s(load)),
-        "engine_prefill_tokens_per_s": engine_timings.prefill_rate(load),
-        "engine_decode_tokens_per_s": engine_timings.decode_rate(load),
-        "engine_request_tokens_per_s": engine_timings.request_rate(load),
-        "acceptance_rate": engine_timings.acceptance_rate(load),
-        "tokens_per_round": engine_timings.tokens_per_round(load),
-        "truncated_answers": engine_timings.truncated_answers(load),
-        "empty_answers": engine_timings.empty_answers(load),
-    }
 
 
 def _flights(load: pa.Table) -> tuple[Stamps, Stamps]:

@@ -100,7 +100,32 @@ def result_of(search: Search, story: SearchStory, probes: Sequence[Probe]) -> fl
     return decide(held, probes)
 
 
-def search_entry(
+def searches_of(manifest: Mapping[str, Any]) -> dict[str, Search]:
+    """The searches of the scenario, by workload."""
+    workloads = manifest.get("scenario", {}).get("workloads", [])
+    return {one["name"]: Search.of_block(one["search"]) for one in workloads if one.get("search")}
+
+
+def search_entries(
+    manifest: Mapping[str, Any],
+    lines: Sequence[Line],
+    rows: Mapping[str, Mapping[str, Any]],
+    goodputs: Mapping[str, Goodput],
+) -> list[Entry]:
+    """What searches.json holds: one entry an arm and search, in the order of the plan.
+
+    lines: the journal. rows: by point, of points.parquet. goodputs: of the accepted points of searches for an SLO.
+    """
+    arms = {one["name"]: one["arms"] for one in manifest["scenario"]["workloads"]}
+    return [
+        _entry(arm, name, search, read_search(lines, arm, name), rows.__getitem__, goodputs)
+        for arm in manifest["scenario"]["arms"]
+        for name, search in searches_of(manifest).items()
+        if not arms[name] or arm in arms[name]
+    ]
+
+
+def _entry(
     arm: str,
     workload: str,
     search: Search,
@@ -108,10 +133,7 @@ def search_entry(
     values: Values,
     goodputs: Mapping[str, Goodput],
 ) -> Entry:
-    """One search as searches.json has it: question, result, and every probe with its reason.
-
-    goodputs: by point, of the accepted points of a search for an SLO.
-    """
+    """Question, result, and every probe with its reason."""
     probes = probes_of(search, story, values)
     result = result_of(search, story, probes)
     judged = judge(search, probes)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from raybench.analysis.crossover import Crossover, crossovers
 from raybench.analysis.difference import NOISE_FLOOR_PERCENT
 from raybench.analysis.insights import Growth, insights, trend
+from raybench.analysis.pooling import pooled_point
 
 RATE = "output_tokens_per_s"
 Series = dict[int, float]
@@ -83,7 +84,6 @@ def test_insights_name_who_leads_where_and_by_how_much() -> None:
     leads = {(lead.arm, *(level.concurrency for level in lead.levels)): lead for lead in told.leads}
     assert set(leads) == {("fast", 1), ("wide", 8)}
     assert round(leads["fast", 1].largest.advantage or 0, 2) == 2.94
-    assert not leads["fast", 1].everywhere
     assert [(one.above, one.at) for one in told.crossovers] == [(1, 8)]
     assert [(peak.arm, peak.concurrency) for peak in told.peaks] == [("wide", 8)]
 
@@ -93,12 +93,20 @@ def test_of_several_arms_the_one_ahead_of_all_leads_and_those_in_front_together_
         [*arm("a", {1: 100.0, 8: 100.0}), *arm("b", {1: 99.0, 8: 100.0}), *arm("c", {1: 90.0, 8: 200.0})]
     )
     (lead,) = told.leads
-    assert (lead.arm, lead.everywhere) == ("c", False)
+    assert lead.arm == "c"
     assert [(one.concurrency, one.ahead, one.behind, one.other) for one in lead.levels] == [(8, 200.0, 100.0, "a")]
     (tie,) = told.ties
     assert (tie.arms, tie.all_arms, tie.levels, tie.of_repeats) == (("a", "b"), False, (1,), False)
     (together,) = insights([*arm("a", {1: 100.0}), *arm("b", {1: 99.0})]).ties
     assert together.all_arms
+
+
+def test_a_tie_of_repeats_says_that_the_floor_is_theirs() -> None:
+    def repeated(name: str, *values: float) -> dict[str, Any]:
+        return pooled_point([point(name, output_tokens_per_s=value) for value in values])
+
+    (tie,) = insights([repeated("a", 100.0, 108.0, 92.0), repeated("b", 101.0, 109.0, 93.0)]).ties
+    assert tie.of_repeats
 
 
 def test_void_points_are_in_no_insight() -> None:
@@ -111,7 +119,7 @@ def test_void_points_are_in_no_insight() -> None:
 
 def test_queueing_points_say_how_many_wait() -> None:
     told = insights(arm("a", {64: 100.0}, active_limit=16, queueing=True))
-    assert [(q.concurrency, q.active_limit, q.waiting) for q in told.queueing] == [(64, 16, 48)]
+    assert [(q.concurrency, q.waiting) for q in told.queueing] == [(64, 48)]
 
 
 def test_the_tightest_device_is_that_of_the_least_headroom_of_any_valid_point() -> None:

@@ -69,21 +69,29 @@ def test_a_hole_in_the_samples_leaves_a_span_uncovered() -> None:
     assert not series.covers(300, 310)
 
 
-def test_a_gpu_that_was_watched_only_before_the_load_is_the_points_and_tells_what_the_idle_arm_held() -> None:
+def vram_of_a_load(rows: list[dict[str, object]], *, ready_ns: int | None = 20) -> dict[str, object]:
+    """Of an arm that was ready then, under load from 100 to 200."""
     load = {"point_id": "a/w/c1", "attempt": 1}
-    lines = [
+    lines: list[dict[str, object]] = [
         {"event": "load_started", "unix_ns": 100, **load},
         {"event": "load_ended", "unix_ns": 200, **load},
     ]
-    series = gpu_series(samples([sample(10 * k, 7 + k) for k in range(5)]))
+    if ready_ns is not None:
+        lines.append({"event": "arm_ready", "unix_ns": ready_ns, "arm": "a"})
+    history = read_history(lines)
+    return point_vram(gpu_series(samples(rows)), "a", history.point("a/w/c1").attempts[1], history)
 
-    def told(*before: dict[str, object]) -> dict[str, object]:
-        history = read_history([*before, *lines])
-        return point_vram(series, "a", history.point("a/w/c1").attempts[1], history)
 
-    row = told({"event": "arm_ready", "unix_ns": 20, "arm": "a"})
+def test_a_gpu_that_was_watched_only_before_the_load_is_the_points_and_tells_what_the_idle_arm_held() -> None:
+    before = [sample(10 * k, 7 + k) for k in range(5)]
+    row = vram_of_a_load(before)
     assert (row["gpu_data"], row["gpu_idle_bytes"], row["gpu_memory_peak_bytes"]) == ("none", 9, None)
-    assert told()["gpus"] == [], "nobody knows since when the arm was there"
+    assert vram_of_a_load(before, ready_ns=None)["gpus"] == [], "nobody knows since when the arm was there"
+
+
+def test_data_of_one_gpu_of_two_are_incomplete() -> None:
+    row = vram_of_a_load([sample(10 * k, 7) for k in range(25)] + [sample(30, 5, "GPU-b", 1)])
+    assert (row["gpu_data"], row["gpu_idle_bytes"], row["gpu_memory_peak_bytes"]) == ("incomplete", 7, 7)
 
 
 @pytest.mark.parametrize("seed", range(3))
