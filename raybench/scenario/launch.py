@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.values import Misfit, Model, Name, Seconds, Url, VariableName, Words
+from raybench.scenario.values import Misfit, Model, Name, Pattern, Seconds, Url, VariableName, Words, check_pattern
 
 #: What these stand for in a command is told by the target's host; parameters have other names. folder: the arm's;
 #: base: the scenario's, where that host has it; python: what raybench runs with there.
@@ -23,14 +23,6 @@ _NEED_GROUPS = {f"{side}_{unit}" for side in ("need", "have") for unit in MEMORY
 _SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:token|api_?key|secret|password|passwd)$")
 _SECRET_FLAG = re.compile(r"(?i)--?(?:[a-z]+[-_])*(?:api[-_]?key|secret|password|passwd)(?:=|$)")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-
-def check_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"not a regular expression of Python: {error}") from None
-    return pattern
 
 
 def check_memory_pattern(pattern: str) -> str:
@@ -46,7 +38,6 @@ def check_memory_pattern(pattern: str) -> str:
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(check_pattern), Words("a regular expression of Python")]
 MemoryPattern = Annotated[
     str,
     AfterValidator(check_memory_pattern),

@@ -136,12 +136,8 @@ def test_every_example_of_the_document_is_part_of_a_scenario(example: str) -> No
     part = read_yaml(example, "docs/SCENARIOS.md")
     assert isinstance(part.value, dict) and not part.problems
     workload = {"name": "w", "input_tokens": 1024, "output_tokens": 8, "concurrency": [1]}
-    scenario = {
-        "name": "s",
-        "arms": {"a": {"url": "http://h:1"}},
-        "workloads": [workload],
-        "corpus": {"synthetic": {}},
-    }
+    scenario: dict[str, object] = {"name": "s", "arms": {"a": {"url": "http://h:1"}}, "corpus": {"synthetic": {}}}
+    scenario["workloads"] = [workload]
     if set(part.value) <= set(Scenario.model_fields):
         scenario |= part.value
     else:
