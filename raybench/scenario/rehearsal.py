@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import ceil
 
+from pydantic import ValidationError
+
+from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.fields import Shape, describe
 from raybench.scenario.launch import Inventory
 from raybench.scenario.limits import SIM_LIMITS
 from raybench.scenario.plan import make_plan
@@ -34,7 +38,16 @@ def rehearse(
     exists: Callable[[str], bool],
     corpus_need: CorpusNeed,
 ) -> Scenario:
-    """service: what stands in for the scenario's. exists: whether this host has an artifact."""
+    """service: what stands in for the scenario's. exists: whether this host has an artifact.
+
+    Raises ConfigError for a time compression that no simulated engine may have.
+    """
+    try:
+        Sim(time_compression=time_compression)
+    except ValidationError:
+        allowed = describe(Shape.of_field(Sim.model_fields["time_compression"]))
+        problem = ConfigProblem("out of range", value=f"{time_compression:g}", allowed=allowed)
+        raise ConfigError("--compression", problem) from None
     arms = {name: _simulated(scenario, name, time_compression, exists) for name in scenario.arms}
     # A simulated server has no switch against prefix reuse, and understands few questions of a gate.
     workloads = [_flushed(workload) for workload in scenario.workloads]
