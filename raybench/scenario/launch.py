@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -23,6 +24,16 @@ _NEED_GROUPS = {f"{side}_{unit}" for side in ("need", "have") for unit in MEMORY
 _SECRET_VARIABLE = re.compile(r"(?i)(?:^|_)(?:token|api_?key|secret|password|passwd)$")
 _SECRET_FLAG = re.compile(r"(?i)--?(?:[a-z]+[-_])*(?:api[-_]?key|secret|password|passwd)(?:=|$)")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def _given_a_secret(command: str) -> str | None:
+    """The flag or variable of a command line that is given a credential otherwise than as $VARIABLE."""
+    for word, following in pairwise([*command.split(), ""]):
+        name, assigned, value = word.partition("=")
+        names_one = _SECRET_FLAG.match(word) or (assigned and _SECRET_VARIABLE.search(name))
+        if names_one and not (value or following).strip("\"'").startswith("$"):
+            return name
+    return None
 
 
 def check_memory_pattern(pattern: str) -> str:
@@ -118,6 +129,12 @@ class Launch(Model):
                     " `command`, with $VARIABLE of the target's host in this place",
                     *("argv", place),
                 )
+        if (given := _given_a_secret(self.command or "")) is not None:
+            raise Misfit(
+                f"`{given}` is given a credential, and scenarios are written into the run directory: give it"
+                " $VARIABLE of the target's host",
+                "command",
+            )
         return self
 
     @model_validator(mode="after")
