@@ -123,6 +123,14 @@ def test_a_service_is_not_started_by_its_deployment() -> None:
         )
 
 
+def test_what_nothing_reads_of_a_service_s_deployment_is_refused() -> None:
+    service = (
+        "service: {deployment: {url: 'http://h:1', limits: {page_tokens: 16}}, take_down: [x], bring_back: [x]}"
+    )
+    with pytest.raises(ConfigError, match=r"service.deployment.limits \(line 6\): says nothing of a service"):
+        parse_scenario(HEAD + f"arms: {{a: {{sim: {{}}}}}}\n{service}\n", "f")
+
+
 @pytest.mark.parametrize("pattern", ["(?P<mib>[0-9]+) MiB short", "(?P<need_bytes>.+) > (?P<have_bytes>.+)"])
 def test_memory_patterns_name_units(pattern: str) -> None:
     scenario = arm(f"{{url: 'http://h:1', launch: {{argv: [x], memory: {{slack: '{pattern}'}}}}}}")
