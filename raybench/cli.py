@@ -232,7 +232,9 @@ def main(arguments: list[str] | None = None) -> None:
         if tells_events():
             say("error", message=str(error), exit_code=error.exit_code)
         else:
-            err.print(f"raybench: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+            # Whole words on a terminal; one line a problem for whatever else reads it.
+            lines = not err.is_terminal
+            err.print(f"raybench: {error}", style="red", highlight=False, markup=False, soft_wrap=lines)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         err.print("raybench: interrupted", style="red")

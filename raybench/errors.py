@@ -89,7 +89,7 @@ class ClusterError(RaybenchError):
 
 
 class TargetError(RaybenchError):
-    """A step against the serving engine failed. `step` is a step of the procedure (design 4)."""
+    """A step against the serving engine failed. `step` is one of the procedure (docs/DESIGN.md) or of a launch."""
 
     exit_code = EXIT_TARGET
 

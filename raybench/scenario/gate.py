@@ -7,8 +7,17 @@ from typing import Annotated, Literal
 import jsonschema
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.launch import Pattern
-from raybench.scenario.values import Count, ExtraBody, Misfit, Model, Name, Seconds, Tokens, refuse_shared_names
+from raybench.scenario.values import (
+    Count,
+    ExtraBody,
+    Misfit,
+    Model,
+    Name,
+    Pattern,
+    Seconds,
+    Tokens,
+    refuse_shared_names,
+)
 
 CheckKind = Literal["answer", "json", "tool_call", "needle", "reasoning", "stop", "determinism"]
 

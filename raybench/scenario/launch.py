@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from raybench.scenario.values import Misfit, Model, Name, Seconds, Url, VariableName, Words
+from raybench.scenario.values import Misfit, Model, Name, Pattern, Seconds, Url, VariableName, Words, check_pattern
 
 #: What these stand for in a command is told by the target's host; parameters have other names. folder: the arm's;
 #: base: the scenario's, where that host has it; python: what raybench runs with there.
@@ -25,12 +26,14 @@ _SECRET_FLAG = re.compile(r"(?i)--?(?:[a-z]+[-_])*(?:api[-_]?key|secret|password
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def check_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"not a regular expression of Python: {error}") from None
-    return pattern
+def _given_a_secret(command: str) -> str | None:
+    """The flag or variable of a command line that is given a credential otherwise than as $VARIABLE."""
+    for word, following in pairwise([*command.split(), ""]):
+        name, assigned, value = word.partition("=")
+        names_one = _SECRET_FLAG.match(word) or (assigned and _SECRET_VARIABLE.search(name))
+        if names_one and not (value or following).strip("\"'").startswith("$"):
+            return name
+    return None
 
 
 def check_memory_pattern(pattern: str) -> str:
@@ -46,7 +49,6 @@ def check_memory_pattern(pattern: str) -> str:
     return pattern
 
 
-Pattern = Annotated[str, AfterValidator(check_pattern), Words("a regular expression of Python")]
 MemoryPattern = Annotated[
     str,
     AfterValidator(check_memory_pattern),
@@ -127,6 +129,12 @@ class Launch(Model):
                     " `command`, with $VARIABLE of the target's host in this place",
                     *("argv", place),
                 )
+        if (given := _given_a_secret(self.command or "")) is not None:
+            raise Misfit(
+                f"`{given}` is given a credential, and scenarios are written into the run directory: give it"
+                " $VARIABLE of the target's host",
+                "command",
+            )
         return self
 
     @model_validator(mode="after")

@@ -91,7 +91,7 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise ConfigError(str(path), ConfigProblem("no such file", way_out=_similar_file(path))) from None
+        raise ConfigError(str(path), ConfigProblem("no such file", way_out=similar_file(path))) from None
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
     if len(data) > FILE_BYTES_MAX:
@@ -109,12 +109,13 @@ def decode(path: Path, data: bytes) -> str:
         raise ConfigError(str(path), problem) from None
 
 
-def _similar_file(path: Path) -> str | None:
+def similar_file(path: Path) -> str | None:
+    """One of almost this name in the same folder, for the way out."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]
     except OSError:
         return None
-    near = difflib.get_close_matches(path.name, names, 1)
+    near = difflib.get_close_matches(path.name, names, 1, 0.75)
     return str(path.parent / near[0]) if near else None
 
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from math import ceil
 
+from pydantic import ValidationError
+
+from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.fields import Shape, describe
 from raybench.scenario.launch import Inventory
 from raybench.scenario.limits import SIM_LIMITS
 from raybench.scenario.plan import make_plan
-from raybench.scenario.schema import (
-    Arm,
-    Corpus,
-    GpuMonitoring,
-    Placement,
-    Route,
-    Scenario,
-    Service,
-    SyntheticCorpus,
-)
+from raybench.scenario.schema import Arm, Corpus, Placement, Route, Scenario, Service, SyntheticCorpus
 from raybench.scenario.sim_block import Sim, SimProfile
 from raybench.scenario.workload import Workload
 
@@ -43,23 +38,35 @@ def rehearse(
     exists: Callable[[str], bool],
     corpus_need: CorpusNeed,
 ) -> Scenario:
-    """service: what stands in for the scenario's. exists: whether this host has an artifact."""
+    """service: what stands in for the scenario's. exists: whether this host has an artifact.
+
+    Raises ConfigError for a time compression that no simulated engine may have.
+    """
+    try:
+        Sim(time_compression=time_compression)
+    except ValidationError:
+        allowed = describe(Shape.of_field(Sim.model_fields["time_compression"]))
+        problem = ConfigProblem("out of range", value=f"{time_compression:g}", allowed=allowed)
+        raise ConfigError("--compression", problem) from None
     arms = {name: _simulated(scenario, name, time_compression, exists) for name in scenario.arms}
-    quick = scenario.guards.model_copy(update={"idle_stable_s": min(scenario.guards.idle_stable_s, IDLE_STABLE_S)})
-    gpu = scenario.monitors.gpu.model_dump() | {"source": "none" if _blind(scenario) else "auto"}
-    # What keeps a prompt cold on the real server does not on a simulated one, which understands few questions.
+    # A simulated server has no switch against prefix reuse, and understands few questions of a gate.
     workloads = [_flushed(workload) for workload in scenario.workloads]
-    if workloads != scenario.workloads:
-        quick = quick.model_copy(update={"flush": True})
     gate = None if scenario.gate is None else scenario.gate.model_copy(update={"on_failure": "mark"})
+    guards = {
+        "flush": scenario.guards.flush or workloads != scenario.workloads,
+        "idle_stable_s": min(scenario.guards.idle_stable_s, IDLE_STABLE_S),
+    }
+    gpu = scenario.monitors.gpu
+    if gpu.source != "none":
+        gpu = gpu.model_copy(update={"source": "auto"})
     changed = scenario.model_copy(
         update={
             "workloads": workloads,
             "gate": gate,
             "name": scenario.name[: 64 - len(SUFFIX)] + SUFFIX,
             "arms": arms,
-            "guards": quick,
-            "monitors": scenario.monitors.model_copy(update={"gpu": GpuMonitoring(**gpu)}),
+            "guards": scenario.guards.model_copy(update=guards),
+            "monitors": scenario.monitors.model_copy(update={"gpu": gpu}),
             "placement": Placement(),
             "service": service,
         }
@@ -77,10 +84,6 @@ def _flushed(workload: Workload) -> Workload:
         return workload
     prompts = workload.prompt_set.model_copy(update={"cold_by": "flush", "repeats": 1})
     return workload.model_copy(update={"prompt_set": prompts})
-
-
-def _blind(scenario: Scenario) -> bool:
-    return scenario.monitors.gpu.source == "none"
 
 
 def _simulated(scenario: Scenario, name: str, time_compression: float, exists: Callable[[str], bool]) -> Arm:

@@ -272,6 +272,9 @@ class Service(Model):
     def _it_is_only_reached(self) -> Service:
         if self.deployment.is_started:
             raise Misfit("the service is reached by `url` alone: `bring_back` starts it", "deployment")
+        for name in ("control_urls", "load_urls", "inventory", "limits", "log", "request_log"):
+            if getattr(self.deployment, name) != Arm.model_fields[name].default:
+                raise Misfit("says nothing of a service, which is only reached: leave it out", "deployment", name)
         return self
 
 

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from raybench.errors import ConfigError, ConfigProblem
+from raybench.scenario.load import similar_file
 from raybench.scenario.schema import Scenario
 from raybench.scenario.workload import Workload
 
@@ -91,9 +92,11 @@ def _lines(path: Path) -> Iterator[Line]:
         with path.open(encoding="utf-8-sig", newline="") as file:
             yield from reader(path, file)
     except FileNotFoundError:
-        raise ConfigError(str(path), "no such trace file") from None
+        raise _refused(path, None, "no such trace file", way_out=similar_file(path)) from None
     except UnicodeDecodeError:
         raise ConfigError(str(path), "not UTF-8 text") from None
+    except csv.Error as error:
+        raise ConfigError(str(path), f"not CSV: {error}") from None
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from None
 
@@ -104,8 +107,9 @@ def _json_lines(path: Path, file: Iterable[str]) -> Iterator[Line]:
             continue
         try:
             entry = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise _refused(path, number, f"not JSON: {error.msg}", text.strip()[:80]) from None
+        except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, and of depth, too
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            raise _refused(path, number, f"not JSON: {reason}", text.strip()[:80]) from None
         if not isinstance(entry, dict):
             raise _refused(path, number, "not an object", text.strip()[:80])
         yield number, entry

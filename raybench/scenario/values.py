@@ -134,6 +134,14 @@ def check_base(url: str) -> str:
     return url
 
 
+def check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression of Python: {error}") from None
+    return pattern
+
+
 Tokens = Annotated[
     int,
     BeforeValidator(parse_tokens),
@@ -159,6 +167,7 @@ VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), Words("the name of an environment variable")
 ]
 ExtraBody = Annotated[dict[str, object], AfterValidator(refuse_own_fields)]
+Pattern = Annotated[str, AfterValidator(check_pattern), Words("a regular expression of Python")]
 Headers = Annotated[dict[str, str], AfterValidator(refuse_credentials), AfterValidator(check_header_text)]
 
 

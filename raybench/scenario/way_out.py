@@ -40,6 +40,8 @@ def of_value(kind: str, path: KeyPath, shape: Shape, value: object, raw: str) ->
         return None
     if shape.nullable and text.lower().strip(".+-") in _NO_LIMIT:
         return "null"
+    if kind == "int_type" and isinstance(size := parse_tokens(text), int):
+        return f"{size} (sizes such as {text} are for token counts only)"
     return _of_quantity(path, shape, text) or number(raw)
 
 
@@ -72,14 +74,12 @@ def number(raw: str) -> str | None:
     text = raw.strip("\"'").replace("_", "")
     if re.fullmatch(r"[0-9]+(:[0-9]+)+", text):
         return "one plain number, in the unit that the key names"
-    if isinstance(size := parse_tokens(text), int):
-        return f"{size} (sizes such as {text} are for token counts only)"
     if re.fullmatch(r"[0-9]+", text):
         return str(int(text)) if len(text) <= 18 else None
     if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,2})?", text):
         return None
     plain = _plain(float(text))
-    return plain if plain != raw else None
+    return plain if plain != raw and float(plain) == float(text) else None
 
 
 def _plain(value: float) -> str:

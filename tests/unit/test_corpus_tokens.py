@@ -176,7 +176,7 @@ def test_an_unknown_kind_of_file_names_the_known_ones(tmp_path: Path) -> None:
     path = tmp_path / "book.txt"
     path.write_text("text")
     message = refusal(path)
-    assert "got: .txt; allowed: .npy, .arrow, .parquet, .json" in message
+    assert "got: .txt; try: " in message and "allowed: .npy, .arrow, .parquet, .json" in message
     assert "raybench corpus build" in message
 
 

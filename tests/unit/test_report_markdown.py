@@ -68,7 +68,7 @@ def test_what_a_scenario_says_of_itself_stands_at_the_head(tmp_path: Path) -> No
     manifest = made.read_manifest()
     write_json(made.manifest, {**manifest, "scenario": {**manifest["scenario"], "description": "two *arms*"}})
     merge(made)
-    told = write_report(made).markdown.read_text(encoding="utf-8")
+    told = write_report(read_source(made), made.path).markdown.read_text(encoding="utf-8")
     assert section(told, "Summary").strip().startswith("two \\*arms\\*\n\n5 points:")
 
 

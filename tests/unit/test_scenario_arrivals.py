@@ -116,7 +116,7 @@ def test_the_effective_scenario_tells_the_defaults_and_measures_the_same() -> No
         ("rate_per_s: [1]", "workloads[0].duration_s", "exactly one of `duration_s` and `requests`"),
         ("rate_per_s: [1], duration_s: 1, requests: 4", "workloads[0].duration_s", "exactly one"),
         ("rate_per_s: [1], requests: {minimum: 4}", "workloads[0].requests", "give a number"),
-        ("rate_per_s: [1, 1.0], requests: 4", "workloads[0].rate_per_s", "listed twice"),
+        ("rate_per_s: [1, 1.0], requests: 4", "workloads[0].rate_per_s[1]", "listed twice"),
         ("rate_per_s: [0], requests: 4", "workloads[0].rate_per_s[0]", "out of range"),
         ("rate_per_s: 4, requests: 4", "workloads[0].rate_per_s", "not a list"),
         ("trace: {path: t.jsonl}", "workloads[0].requests", "how many of its entries are sent"),

@@ -13,6 +13,7 @@ from raybench.scenario.fields import Shape, describe, models_below
 from raybench.scenario.load import load_scenario, parse_scenario
 from raybench.scenario.plan import Point, make_plan
 from raybench.scenario.schema import Scenario
+from raybench.scenario.yamltext import read_yaml
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
@@ -127,9 +128,25 @@ def test_the_document_names_every_field_with_its_type_default_and_meaning(model:
         assert len(meaning) > 3, name
 
 
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.split(":", 1)[0])
+def test_every_example_of_the_document_is_part_of_a_scenario(example: str) -> None:
+    part = read_yaml(example, "docs/SCENARIOS.md")
+    assert isinstance(part.value, dict) and not part.problems
+    workload = {"name": "w", "input_tokens": 1024, "output_tokens": 8, "concurrency": [1]}
+    scenario: dict[str, object] = {"name": "s", "arms": {"a": {"url": "http://h:1"}}, "corpus": {"synthetic": {}}}
+    scenario["workloads"] = [workload]
+    if set(part.value) <= set(Scenario.model_fields):
+        scenario |= part.value
+    else:
+        scenario["workloads"] = [workload | {"concurrency": None} | part.value]
+    plan = make_plan(Scenario.model_validate(scenario))
+    assert plan.measured or plan.searches
+
+
 def test_the_document_s_ten_lines_are_a_scenario() -> None:
-    example = re.search(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert example is not None
-    assert len(example[1].splitlines()) <= 11
-    points = make_plan(parse_scenario(example[1], "docs/SCENARIOS.md")).points
+    assert len(EXAMPLES[0].splitlines()) <= 11
+    points = make_plan(parse_scenario(EXAMPLES[0], "docs/SCENARIOS.md")).points
     assert [point.concurrency for point in points] == [1, 8, 64]

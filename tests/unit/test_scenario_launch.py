@@ -102,6 +102,15 @@ def test_a_credential_on_the_command_line_is_refused(word: str) -> None:
     assert "$VARIABLE" in message
 
 
+@pytest.mark.parametrize("word", ["--api-key abc", "--password=abc", "HF_TOKEN=abc"])
+def test_a_credential_in_a_command_is_refused_unless_it_is_a_variable_s(word: str) -> None:
+    path, message = refusal(f"{{url: 'http://h:1', launch: {{command: 'exec serve {word} --port 1'}}}}")
+    assert path == "arms.a.launch.command"
+    assert f"`{word.split('=')[0].split()[0]}` is given a credential" in message
+    named = word.replace("abc", '"$KEY"')
+    assert arm(f"{{url: 'http://h:1', launch: {{command: 'exec serve {named} --port 1'}}}}")
+
+
 def test_words_that_only_look_like_credentials_are_fine() -> None:
     launch = "{argv: [x, --tokenizer, t, --max-token-len, '4'], env: {TOKENIZERS_PARALLELISM: 'false', KEYS: x}}"
     assert arm(f"{{url: 'http://h:1', launch: {launch}}}")
@@ -112,6 +121,14 @@ def test_a_service_is_not_started_by_its_deployment() -> None:
         parse_scenario(
             HEAD + "arms: {a: {sim: {}}}\nservice: {deployment: {sim: {}}, take_down: [x], bring_back: [x]}\n", "f"
         )
+
+
+def test_what_nothing_reads_of_a_service_s_deployment_is_refused() -> None:
+    service = (
+        "service: {deployment: {url: 'http://h:1', limits: {page_tokens: 16}}, take_down: [x], bring_back: [x]}"
+    )
+    with pytest.raises(ConfigError, match=r"service.deployment.limits \(line 6\): says nothing of a service"):
+        parse_scenario(HEAD + f"arms: {{a: {{sim: {{}}}}}}\n{service}\n", "f")
 
 
 @pytest.mark.parametrize("pattern", ["(?P<mib>[0-9]+) MiB short", "(?P<need_bytes>.+) > (?P<have_bytes>.+)"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from raybench.corpus.windows import corpus_need
+from raybench.errors import ConfigError
 from raybench.scenario.load import effective, load_scenario, parse_scenario
 from raybench.scenario.plan import make_plan
 from raybench.scenario.rehearsal import rehearse
@@ -28,7 +29,14 @@ def test_every_shipped_scenario_can_be_rehearsed_with_its_points(path: Path) -> 
     need = max(map(corpus_need, make_plan(simulated).windows.values()), default=0)
     assert simulated.corpus.synthetic is not None
     assert simulated.corpus.synthetic.tokens >= need
-    assert Scenario.model_validate(effective(simulated)) == Scenario.model_validate(effective(simulated))
+    assert effective(Scenario.model_validate(effective(simulated))) == effective(simulated)
+
+
+@pytest.mark.parametrize("compression", [0.0, -3.0, float("nan"), 1001.0])
+def test_a_compression_that_no_simulated_engine_has_is_refused(compression: float) -> None:
+    real = load_scenario(SCENARIOS / "16k.yaml")
+    with pytest.raises(ConfigError, match=r"--compression: out of range; got: .*; allowed: a number above 0"):
+        rehearse(real, compression, None, lambda _: False, corpus_need)
 
 
 def test_the_two_deployments_of_the_first_seed_are_simulated_as_themselves() -> None:
