@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,6 @@ _LIGHT = (
     "output_tokens",
     "cached_tokens",
     "engine_queue_s",
-    "window_start",
 )
 
 
@@ -108,7 +108,8 @@ def read_details(run: RunDirectory, points: Sequence[Point]) -> dict[str, PointD
         if point_id in rows
         and (detail := _detail(pa.concat_tables(gathered.tables), gathered.gaps, rows[point_id]))
     }
-    gpus, servers = _samples(run, "gpu"), _samples(run, "server")
+    gpus = _samples(run.gpu_parquet, "gpu_uuid", "memory_in_use_bytes")
+    servers = _samples(run.server_parquet, "running_requests", "queued_requests")
     return {
         point_id: _with_monitors(detail, gpus.get(point_id), servers.get(point_id))
         for point_id, detail in found.items()
@@ -212,12 +213,8 @@ def _thinned(at_s: Floats, values: Floats) -> Timeline:
     )
 
 
-def _samples(run: RunDirectory, kind: str) -> dict[str, pa.Table]:
+def _samples(path: Path, *columns: str) -> dict[str, pa.Table]:
     """Samples of one monitor by the point under whose load they were taken; empty where there are none."""
-    path, columns = {
-        "gpu": (run.gpu_parquet, ["gpu_uuid", "memory_in_use_bytes"]),
-        "server": (run.server_parquet, ["running_requests", "queued_requests"]),
-    }[kind]
     if not path.is_file():
         return {}
     table = pq.read_table(path, columns=["point_id", "aligned_unix_ns", *columns], memory_map=False)

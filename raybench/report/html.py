@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from raybench.report import numbers
 from raybench.report.details import PointDetail
-from raybench.report.document import Block, Section
+from raybench.report.document import Section
 from raybench.report.metric_words import label
 from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
@@ -47,6 +47,7 @@ def render(
     """The whole page. details: by the index of the point, of those that have records."""
     folder = files("raybench.report").joinpath("page")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["kind"] = lambda block: type(block).__name__
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
     before = 1 + [section.key for section in sections].index(_LAST_BEFORE)
     return template.render(
@@ -55,23 +56,11 @@ def render(
         text=text,
         style=Markup(folder.joinpath("page.css").read_text("utf-8")),
         script=Markup(folder.joinpath("page.js").read_text("utf-8")),
-        before=[_section(section) for section in sections[:before]],
-        after=[_section(section) for section in sections[before:]],
+        before=sections[:before],
+        after=sections[before:],
         points=[_point(point, details.get(point["index"]), source, text) for point in source.points],
         requests={index: _requests(detail, source.points[index]) for index, detail in details.items()},
     )
-
-
-def _section(section: Section) -> dict[str, object]:
-    return {
-        "key": section.key,
-        "heading": section.heading,
-        "blocks": [_block(block) for block in section.blocks],
-    }
-
-
-def _block(block: Block) -> dict[str, object]:
-    return {"kind": type(block).__name__, "it": block}
 
 
 def _point(point: Point, detail: PointDetail | None, source: Source, text: Text) -> dict[str, object]:
