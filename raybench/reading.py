@@ -123,17 +123,16 @@ def report(
 ) -> None:
     """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
-    from raybench.report.compare_source import split_side
     from raybench.report.repeats import pool_repeats
     from raybench.report.service import say_service
-    from raybench.report.source import read_source
+    from raybench.report.source import read_source, run_and_arm
     from raybench.report.terminal import print_points
     from raybench.report.text import ENGLISH
     from raybench.report.text_zh import CHINESE
     from raybench.report.write import write_report
 
     only: dict[Path, set[str]] = {}
-    for path, arm in map(split_side, runs):
+    for path, arm in map(run_and_arm, runs):
         only.setdefault(path, set()).update([] if arm is None else [arm])
     if output is None and (len(only) > 1 or any(only.values())):
         told = "a report of several runs, or of some arms, needs a folder of its own"

@@ -119,6 +119,15 @@ class Source:
 Arms = Mapping[Path, Collection[str]]
 
 
+def run_and_arm(spec: str) -> tuple[Path, str | None]:
+    """`RUN:ARM` -> (run directory, arm); the arm is None for `RUN`, also where a directory's name has a colon."""
+    path = Path(spec)
+    if path.is_dir() or ":" not in spec:
+        return path, None
+    run, _, arm = spec.rpartition(":")
+    return Path(run), arm
+
+
 def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     """Everything that a report tells, of all arms or of some.
 
