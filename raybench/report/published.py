@@ -246,7 +246,7 @@ class _Table:
             return
         row = _point(values, self._about)
         where = f"line {line.line}" if line.line is not None else line.where
-        if (first := self._places.setdefault(str(row["point_id"]), where)) != where:
+        if (first := self._places.setdefault(row["point_id"], where)) != where:
             self._problem(line, "", f"the point {row['point_id']} is there twice (first: {first})")
         self._points.append(row)
 
