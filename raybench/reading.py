@@ -195,8 +195,8 @@ def compare(
     """Hold B against A, point by point: what differs in the conditions first, then better, worse or neither."""
     metrics = _known(metric)
     if baseline is not None:
-        if b is not None or repeat_a or repeat_b or fail_on_regression:
-            message = "--baseline stands in place of B, knows no repeats, and gives no verdict to fail on"
+        if b is not None or repeat_a or repeat_b or ignore_cache_state or fail_on_regression:
+            message = "--baseline stands in place of B, without repeats, cache state, or a verdict to fail on"
             raise ConfigError("options", message)
         _show_baseline(a, baseline, metrics, as_json, as_markdown)
         return

@@ -14,11 +14,12 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+import raybench
 from raybench.report import numbers
+from raybench.report.chart import Figure
 from raybench.report.details import PointDetail
 from raybench.report.document import Section
 from raybench.report.metric_words import label
-from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
 from raybench.report.sections import folder_name, query_line
 from raybench.report.source import Source
@@ -38,13 +39,13 @@ _STANDS_FOR = {
 
 def render(
     title: str,
-    subtitle: str,
     source: Source,
     sections: Sequence[Section],
     details: Mapping[int, PointDetail],
+    figures: Mapping[int, Sequence[Figure]],
     text: Text,
 ) -> str:
-    """The whole page. details: by the index of the point, of those that have records."""
+    """The whole page. details, figures: by the index of the point, of those that have records."""
     folder = files("raybench.report").joinpath("page")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters["kind"] = lambda block: type(block).__name__
@@ -52,13 +53,16 @@ def render(
     before = 1 + [section.key for section in sections].index(_LAST_BEFORE)
     return template.render(
         title=title,
-        subtitle=subtitle,
+        subtitle=f"raybench {raybench.__version__}",
         text=text,
         style=Markup(folder.joinpath("page.css").read_text("utf-8")),
         script=Markup(folder.joinpath("page.js").read_text("utf-8")),
         before=sections[:before],
         after=sections[before:],
-        points=[_point(point, details.get(point["index"]), source, text) for point in source.points],
+        points=[
+            _point(point, details.get(point["index"]), source, text) | {"figures": figures.get(point["index"], ())}
+            for point in source.points
+        ],
         requests={index: _requests(detail, source.points[index]) for index, detail in details.items()},
     )
 
@@ -74,7 +78,6 @@ def _point(point: Point, detail: PointDetail | None, source: Source, text: Text)
         "verdict_text": verdict(point, text),
         "findings": [f"{found['severity']}: {found['message']}" for found in point["findings"]],
         "facts": _facts(point, text),
-        "figures": [] if detail is None else point_figures(point, detail, source.arms, text),
         "has_records": detail is not None,
         "requests_shown": ""
         if detail is None

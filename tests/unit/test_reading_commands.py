@@ -160,6 +160,7 @@ def test_repeats_show_the_floor_that_they_bring(cli: Cli, tmp_path: Path) -> Non
         (["{seed}", "{measured}"], "no arm is on both sides"),
         (["{seed}", "{seed}", "--metric", "wall_s"], "has no better and worse; got: wall_s"),
         (["{seed}", "{seed}", "--baseline", "x.yaml"], "--baseline stands in place of B"),
+        (["{seed}", "--baseline", "x.yaml", "--ignore-cache-state"], "--baseline stands in place of B"),
         (["{seed}:TP2PP4", "{seed}:TP2PP4", "--repeat-a", "{measured}"], "a repeat without the arm"),
         (["{seed}", "{seed}", "--noise-floor", "-1"], "noise-floor"),
     ],
