@@ -31,6 +31,11 @@ FAILED_SHOWN = 64
 TIMELINE_VALUES = 240
 BATCH_ROWS = 16_384
 
+#: Numbers of a point that are one request's own (nearest rank), each with the column of the request.
+OWN_VALUES = {
+    f"{metric}_ms_{part}": f"{metric}_ms" for metric in ("ttft", "tpot", "e2e") for part in ("p95", "max")
+}
+
 #: Chunk gaps are counted in bins of equal width on a logarithmic scale: so many a decade, from 0.01 ms to 1,000 s.
 GAP_BINS_PER_DECADE = 8
 GAP_EDGES_MS = 10.0 ** (np.arange(8 * GAP_BINS_PER_DECADE + 1) / GAP_BINS_PER_DECADE - 2)
@@ -172,12 +177,9 @@ def _shown(sent: pa.Table, point: Point) -> npt.NDArray[np.int64]:
     chosen = set(np.linspace(0, sent.num_rows - 1, REQUESTS_SHOWN).astype(int).tolist())
     failed = np.flatnonzero(np.asarray(pc.not_equal(sent["outcome"], "ok")))
     chosen.update(failed[:FAILED_SHOWN].tolist())
-    for metric in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        for part in ("p95", "max"):
-            same = np.flatnonzero(
-                np.asarray(pc.fill_null(pc.equal(sent[metric], point[f"{metric}_{part}"]), False))
-            )
-            chosen.update(same[:1].tolist())
+    for name, column in OWN_VALUES.items():
+        same = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(sent[column], point[name]), False)))
+        chosen.update(same[:1].tolist())
     return np.asarray(sorted(chosen), dtype=np.int64)
 
 

@@ -17,7 +17,7 @@ from markupsafe import Markup
 import raybench
 from raybench.report import numbers
 from raybench.report.chart import Figure
-from raybench.report.details import PointDetail
+from raybench.report.details import OWN_VALUES, PointDetail
 from raybench.report.document import Section
 from raybench.report.metric_words import label
 from raybench.report.points import Point, level_name, workload_label
@@ -28,13 +28,6 @@ from raybench.report.text import Text
 
 #: The last section that stands before the points in detail.
 _LAST_BEFORE = "memory"
-
-#: What a request may be the percentile of: column of the point and what it is called.
-_STANDS_FOR = {
-    f"{metric}_ms_{part}": f"{metric.upper()} {part.upper() if part != 'max' else part}"
-    for metric in ("ttft", "tpot", "e2e")
-    for part in ("p95", "max")
-}
 
 
 def render(
@@ -133,12 +126,11 @@ def _requests(detail: PointDetail, point: Point) -> list[list[Any]]:
 
 def _stands_for(row: Mapping[str, Any], point: Point) -> str:
     """`TTFT P95, E2E max`: nearest rank makes a percentile one request's own value."""
-    told = [
-        name
-        for column, name in _STANDS_FOR.items()
-        if point[column] is not None and row[column.rpartition("_")[0]] == point[column]
-    ]
-    return ", ".join(told)
+    return ", ".join(
+        label(name)
+        for name, column in OWN_VALUES.items()
+        if point[name] is not None and row[column] == point[name]
+    )
 
 
 def _rounded(value: float | None, decimals: int) -> float | None:

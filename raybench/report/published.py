@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,7 +115,7 @@ class PublishedTable:
     about: Published
     points: list[Row]
     file: Path
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str]
 
 
 @dataclass(frozen=True)
