@@ -131,9 +131,9 @@ def report(
     from raybench.report.text_zh import CHINESE
     from raybench.report.write import write_report
 
-    only: dict[Path, set[str]] = {}
-    for path, arm in map(run_and_arm, runs):
-        only.setdefault(path, set()).update([] if arm is None else [arm])
+    named = [run_and_arm(one) for one in runs]
+    only = {path: {arm for run, arm in named if run == path and arm is not None} for path, _ in named}
+    only |= {path: set() for path, arm in named if arm is None}  # a run that is named whole is told whole
     if output is None and (len(only) > 1 or any(only.values())):
         told = "a report of several runs, or of some arms, needs a folder of its own"
         raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
