@@ -53,11 +53,11 @@ def monitor(
     devices: GpuSource = NvmlSource() if url is None else HttpGpuSource(url)
 
     def say(text: str) -> None:
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
 
     monitor_host(devices, folder, interval_s, stop, say)
     for warning in devices.warnings:
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"warning: {warning}", soft_wrap=True)
 
 
 def merge(
@@ -86,10 +86,10 @@ def merge(
         raise ConfigError("options", "--offset-ms and --uncertainty-ms are those of a --monitor file: name one")
     for path in monitor_files or []:
         taken = take_in(directory, path, offset_ms=offset_ms, uncertainty_ms=uncertainty_ms)
-        out.print(f"{path}: {taken.told}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"{path}: {taken.told}", soft_wrap=True)
     for warning in merge_run(directory):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"{run}: merged", highlight=False)
+        err.print(f"warning: {warning}", soft_wrap=True)
+    out.print(f"{run}: merged")
 
 
 class Language(StrEnum):
@@ -144,7 +144,7 @@ def report(
     written = write_report(source, output or directories[0].path, text, images=images, pooled=pooled)
     print_points(pooled or source, out, text)
     for path in (written.markdown, written.page):
-        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"report: {path}", soft_wrap=True)
     for directory in directories:
         say_service(directory, out)
 
@@ -164,8 +164,8 @@ def import_table(
     run = write_imported(read, output or Path("runs") / read.about.name)
     if read.left_out:
         names = ", ".join(read.left_out)
-        err.print(f"warning: columns that raybench does not know: {names}", highlight=False, soft_wrap=True)
-    out.print(f"{run.path}: {len(read.points)} points imported", highlight=False, soft_wrap=True)
+        err.print(f"warning: columns that raybench does not know: {names}", soft_wrap=True)
+    out.print(f"{run.path}: {len(read.points)} points imported", soft_wrap=True)
 
 
 def compare(
@@ -281,7 +281,7 @@ def retest(
     _show(retest_json(result), retest_blocks(result), as_json, as_markdown)
     if output is not None:
         write_final(result, output)
-        err.print(f"{output}: the values that count", highlight=False, soft_wrap=True)
+        err.print(f"{output}: the values that count", soft_wrap=True)
     if not result.may_claim:
         raise typer.Exit(EXIT_NOT_ALL_VALID)
 
@@ -308,7 +308,7 @@ def query(
             return
         count = write_answer(asked.rows(sql), form, output, out)
     if output is not None:
-        err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
+        err.print(f"{output}: {count:,} rows", soft_wrap=True)
 
 
 def reconcile(
