@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from raybench.cluster.spec import ClusterSpec
     from raybench.scenario.schema import Scenario
 
-out = Console(soft_wrap=False)
-err = Console(stderr=True)
+#: What is printed holds names, paths and reasons as they are: `[/s]` is no markup, `:x:` no picture.
+out = Console(markup=False, highlight=False, emoji=False)
+err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 #: Scenarios that an installation without its repository has: the demonstration.
 PACKAGED = Path(__file__).parent / "scenario" / "packaged"

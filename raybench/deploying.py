@@ -85,9 +85,7 @@ def probe_arm(
                 for trial in tried:
                     trials.append(trial)
                     keep()
-                    console.print(
-                        f"{parameter} {trial.value:,}: {trial_result(vars(trial))}", style="dim", highlight=False
-                    )
+                    console.print(f"{parameter} {trial.value:,}: {trial_result(vars(trial))}", style="dim")
             finished = True
             keep()
         except KeyboardInterrupt:
@@ -95,8 +93,8 @@ def probe_arm(
         best = max((trial.value for trial in trials if trial.started), default=None)
         found = f"largest {parameter} that starts: {best:,}" if best is not None else "no value starts"
         print_blocks([trial_table(parameter, [vars(trial) for trial in trials])], console)
-        console.print(f"{arm_name}: {found if finished else 'not finished'}", highlight=False, markup=False)
-        console.print(f"logs: {folder}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{arm_name}: {found if finished else 'not finished'}")
+        console.print(f"logs: {folder}", soft_wrap=True)
     if not finished:
         return EXIT_NOT_ALL_VALID
     return EXIT_OK if best is not None else EXIT_TARGET
@@ -121,7 +119,7 @@ def _room(scenario: Scenario, base: Path, folder: Path, console: Console) -> Ite
         report = keeping.bring_back()
         if not is_back(report):
             raise ServiceNotBack(service_line(report))
-        console.print(service_line(report), highlight=False, markup=False, soft_wrap=True)
+        console.print(service_line(report), soft_wrap=True)
 
 
 def _arm_to_probe(scenario: Scenario, arm_name: str, parameter: str) -> Arm:
@@ -177,5 +175,5 @@ def restore_service(scenario: Scenario, base: Path, console: Console) -> int:
     with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
         keeping = Keeping.start(scenario.service, base, Path(folder), only_restore=True)
         report = keeping.bring_back()
-    console.print(service_line(report), highlight=False, markup=False, soft_wrap=True)
+    console.print(service_line(report), soft_wrap=True)
     return EXIT_OK if report["phase"] == "verified" else EXIT_SERVICE

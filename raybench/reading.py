@@ -53,11 +53,11 @@ def monitor(
     devices: GpuSource = NvmlSource() if url is None else HttpGpuSource(url)
 
     def say(text: str) -> None:
-        out.print(text, highlight=False, markup=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
 
     monitor_host(devices, folder, interval_s, stop, say)
     for warning in devices.warnings:
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
+        err.print(f"warning: {warning}", soft_wrap=True)
 
 
 def merge(
@@ -86,10 +86,10 @@ def merge(
         raise ConfigError("options", "--offset-ms and --uncertainty-ms are those of a --monitor file: name one")
     for path in monitor_files or []:
         taken = take_in(directory, path, offset_ms=offset_ms, uncertainty_ms=uncertainty_ms)
-        out.print(f"{path}: {taken.told}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"{path}: {taken.told}", soft_wrap=True)
     for warning in merge_run(directory):
-        err.print(f"warning: {warning}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"{run}: merged", highlight=False)
+        err.print(f"warning: {warning}", soft_wrap=True)
+    out.print(f"{run}: merged")
 
 
 class Language(StrEnum):
@@ -123,18 +123,17 @@ def report(
 ) -> None:
     """Write report.md, report.html and report.json of one run or several, and print the table of points."""
     from raybench.records.rundir import RunDirectory
-    from raybench.report.compare_source import split_side
     from raybench.report.repeats import pool_repeats
     from raybench.report.service import say_service
-    from raybench.report.source import read_source
+    from raybench.report.source import read_source, run_and_arm
     from raybench.report.terminal import print_points
     from raybench.report.text import ENGLISH
     from raybench.report.text_zh import CHINESE
     from raybench.report.write import write_report
 
-    only: dict[Path, set[str]] = {}
-    for path, arm in map(split_side, runs):
-        only.setdefault(path, set()).update([] if arm is None else [arm])
+    named = [run_and_arm(one) for one in runs]
+    only = {path: {arm for run, arm in named if run == path and arm is not None} for path, _ in named}
+    only |= {path: set() for path, arm in named if arm is None}  # a run that is named whole is told whole
     if output is None and (len(only) > 1 or any(only.values())):
         told = "a report of several runs, or of some arms, needs a folder of its own"
         raise ConfigError("options", ConfigProblem(told, way_out="--output FOLDER"))
@@ -145,7 +144,7 @@ def report(
     written = write_report(source, output or directories[0].path, text, images=images, pooled=pooled)
     print_points(pooled or source, out, text)
     for path in (written.markdown, written.page):
-        out.print(f"report: {path}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"report: {path}", soft_wrap=True)
     for directory in directories:
         say_service(directory, out)
 
@@ -165,8 +164,8 @@ def import_table(
     run = write_imported(read, output or Path("runs") / read.about.name)
     if read.left_out:
         names = ", ".join(read.left_out)
-        err.print(f"warning: columns that raybench does not know: {names}", highlight=False, soft_wrap=True)
-    out.print(f"{run.path}: {len(read.points)} points imported", highlight=False, soft_wrap=True)
+        err.print(f"warning: columns that raybench does not know: {names}", soft_wrap=True)
+    out.print(f"{run.path}: {len(read.points)} points imported", soft_wrap=True)
 
 
 def compare(
@@ -196,8 +195,8 @@ def compare(
     """Hold B against A, point by point: what differs in the conditions first, then better, worse or neither."""
     metrics = _known(metric)
     if baseline is not None:
-        if b is not None or repeat_a or repeat_b or fail_on_regression:
-            message = "--baseline stands in place of B, knows no repeats, and gives no verdict to fail on"
+        if b is not None or repeat_a or repeat_b or ignore_cache_state or fail_on_regression:
+            message = "--baseline stands in place of B, without repeats, cache state, or a verdict to fail on"
             raise ConfigError("options", message)
         _show_baseline(a, baseline, metrics, as_json, as_markdown)
         return
@@ -282,7 +281,7 @@ def retest(
     _show(retest_json(result), retest_blocks(result), as_json, as_markdown)
     if output is not None:
         write_final(result, output)
-        err.print(f"{output}: the values that count", highlight=False, soft_wrap=True)
+        err.print(f"{output}: the values that count", soft_wrap=True)
     if not result.may_claim:
         raise typer.Exit(EXIT_NOT_ALL_VALID)
 
@@ -309,7 +308,7 @@ def query(
             return
         count = write_answer(asked.rows(sql), form, output, out)
     if output is not None:
-        err.print(f"{output}: {count:,} rows", highlight=False, soft_wrap=True)
+        err.print(f"{output}: {count:,} rows", soft_wrap=True)
 
 
 def reconcile(

@@ -115,21 +115,15 @@ def _fastest(rates: Mapping[str, float | None], text: ArtifactText) -> str:
 
 
 def _prefill(group: Sequence[Entry], name: str, text: ArtifactText) -> Table:
-    told = [_prompt(entry, name) or {} for entry in group]
-    sendings = [one.get("requests_ok") or 1 for one in told]
-    each = {
-        "input_tokens": [
-            numbers.count(_each(one.get("input_tokens"), n)) for one, n in zip(told, sendings, strict=True)
-        ],
-        "prefill_s": [
-            numbers.fixed(_over(one.get("prefill_s"), n), 2) for one, n in zip(told, sendings, strict=True)
-        ],
-        "rate": [numbers.fixed(one.get("prefill_tokens_per_s"), 1) for one in told],
-        "ttft": [
-            numbers.fixed(_over(one.get("first_token_s"), n), 2) for one, n in zip(told, sendings, strict=True)
-        ],
-    }
-    rows = [Row((label, *cells)) for label, cells in zip(text.prefill_rows, each.values(), strict=True)]
+    prompts = [_prompt(entry, name) or {} for entry in group]
+    told = [(prompt, prompt.get("requests_ok") or 1) for prompt in prompts]
+    cells = (
+        [numbers.count(_each(prompt.get("input_tokens"), n)) for prompt, n in told],
+        [numbers.fixed(_over(prompt.get("prefill_s"), n), 2) for prompt, n in told],
+        [numbers.fixed(prompt.get("prefill_tokens_per_s"), 1) for prompt, _ in told],
+        [numbers.fixed(_over(prompt.get("first_token_s"), n), 2) for prompt, n in told],
+    )
+    rows = [Row((label, *own)) for label, own in zip(text.prefill_rows, cells, strict=True)]
     arms = [entry["arm"] for entry in group]
     return Table((text.metric, *arms), rows, right=frozenset(range(1, len(arms) + 1)))
 

@@ -132,10 +132,9 @@ class Panel:
     ) -> None:
         """A line through the points."""
         path = " ".join(f"{_px(self.to_x(x))},{_px(self.to_y(y))}" for x, y in points)
-        dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.marks.append(
             f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="{width}"'
-            f' stroke-opacity="{faint}" stroke-linejoin="round"{dashed}/>'
+            f' stroke-opacity="{faint}" stroke-linejoin="round"{_dashed(dash)}/>'
         )
 
     def steps(self, points: Sequence[Point], color: str, *, width: float = 1.5) -> None:
@@ -180,10 +179,7 @@ class Panel:
     def level(self, value: float, color: str, text: str) -> None:
         """A horizontal line at a value, with its name above its right end."""
         y = _px(self.to_y(value))
-        self.marks.append(
-            f'<line x1="{MARGIN_LEFT}" x2="{WIDTH - MARGIN_RIGHT}" y1="{y}" y2="{y}" stroke="{color}"'
-            f' stroke-dasharray="5 3"/>'
-        )
+        self.marks.append(_rule(y, color, dash="5 3"))
         self.marks.append(_text(WIDTH - MARGIN_RIGHT, float(y) - 4, text, anchor="end", color=color, size=11))
 
     def note(self, at: Point, text: str, *, dx: float = 6, dy: float = -6) -> None:
@@ -201,21 +197,15 @@ class Panel:
         parts = []
         for tick in self.y.ticks if self.y.ticks is not None else self.to_y.ticks(4):
             y = _px(self.to_y(tick))
-            parts.append(
-                f'<line x1="{MARGIN_LEFT}" x2="{WIDTH - MARGIN_RIGHT}" y1="{y}" y2="{y}" stroke="{GRID}"/>'
-            )
-            parts.append(
-                _text(MARGIN_LEFT - 6, float(y) + 4, self.y.label(tick), anchor="end", color=FAINT, size=11)
-            )
+            name = _text(MARGIN_LEFT - 6, float(y) + 4, self.y.label(tick), anchor="end", color=FAINT, size=11)
+            parts += [_rule(y, GRID), name]
         if self.y.title:
             parts.append(_text(WIDTH - MARGIN_RIGHT, 14, self.y.title, anchor="end", color=FAINT, size=11))
         return parts
 
     def _x_axis(self) -> list[str]:
         bottom = MARGIN_TOP + self.height
-        parts = [
-            f'<line x1="{MARGIN_LEFT}" x2="{WIDTH - MARGIN_RIGHT}" y1="{bottom}" y2="{bottom}" stroke="{FAINT}"/>'
-        ]
+        parts = [_rule(str(bottom), FAINT)]
         taken = -math.inf
         for tick in self.x.ticks if self.x.ticks is not None else self.to_x.ticks(6):
             x, label = self.to_x(tick), self.x.label(tick)
@@ -224,17 +214,8 @@ class Panel:
             if x - half >= taken + 5:  # a label that would run into the one before it is left out
                 parts.append(_text(x, bottom + 16, label, anchor="middle", color=FAINT, size=11))
                 taken = x + half
-        parts.append(
-            _text(
-                (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2,
-                bottom + 32,
-                self.x.title,
-                anchor="middle",
-                color=FAINT,
-                size=11,
-            )
-        )
-        return parts
+        middle = (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
+        return [*parts, _text(middle, bottom + 32, self.x.title, anchor="middle", color=FAINT, size=11)]
 
 
 @dataclass(frozen=True)
@@ -289,9 +270,8 @@ def _legend(keys: Sequence[Key]) -> tuple[str, float]:
 def _sample(x: float, y: float, key: Key) -> str:
     if key.shape == "box":
         return f'<rect x="{_px(x + 4)}" y="{_px(y - 5)}" width="16" height="10" fill="{key.color}"/>'
-    dash = f' stroke-dasharray="{key.dash}"' if key.dash else ""
     ends = f'x1="{_px(x)}" x2="{_px(x + 22)}" y1="{_px(y)}" y2="{_px(y)}"'
-    line = f'<line {ends} stroke="{key.color}" stroke-width="2"{dash}/>'
+    line = f'<line {ends} stroke="{key.color}" stroke-width="2"{_dashed(key.dash)}/>'
     if key.shape == "line":
         return line
     return line + _marker(x + 11, y, key.color, key.shape, hollow=key.hollow)
@@ -326,6 +306,17 @@ _CORNERS: dict[str, tuple[Point, ...]] = {
         (-2, 0),
     ),
 }
+
+
+def _rule(y: str, color: str, dash: str = "") -> str:
+    """A line across a panel. y: in pixels, as written."""
+    return (
+        f'<line x1="{MARGIN_LEFT}" x2="{WIDTH - MARGIN_RIGHT}" y1="{y}" y2="{y}" stroke="{color}"{_dashed(dash)}/>'
+    )
+
+
+def _dashed(dash: str) -> str:
+    return f' stroke-dasharray="{dash}"' if dash else ""
 
 
 def text_px(text: str, size: float) -> float:

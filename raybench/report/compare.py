@@ -51,7 +51,6 @@ class PairComparison:
 class Comparison:
     """All pairs. unmatched_a, unmatched_b: arms of one side only."""
 
-    metrics: tuple[str, ...]
     floor_percent: float
     pairs: list[PairComparison]
     unmatched_a: list[str]
@@ -76,7 +75,7 @@ def compare_runs(
     """
     pairs, only_a, only_b = pair_arms(a, b)
     compared = [_compared(pair, metrics, floor_percent, ignore_cache_state) for pair in pairs]
-    return Comparison(tuple(metrics), floor_percent, compared, only_a, only_b)
+    return Comparison(floor_percent, compared, only_a, only_b)
 
 
 def _compared(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from raybench.analysis.comparison import COLD_HIT_RATE_MAX, Side, hit_rate
@@ -18,7 +17,7 @@ from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.journal import read_journal
 from raybench.records.rundir import RunDirectory, safe_name
 from raybench.report.points import Point
-from raybench.report.source import arms_of, json_object, points_of_arms
+from raybench.report.source import arms_of, json_object, points_of_arms, run_and_arm
 
 #: Parts of a scenario that shape what is measured; where its processes ran does not.
 _SCENARIO_PARTS = ("guards", "load", "monitors")
@@ -38,21 +37,12 @@ class ArmOfRun:
     of_workloads: Mapping[str, Mapping[str, str]]
 
 
-def split_side(spec: str) -> tuple[Path, str | None]:
-    """`RUN:ARM` -> (run directory, arm); the arm is None for `RUN`, also where a directory's name has a colon."""
-    path = Path(spec)
-    if path.is_dir() or ":" not in spec:
-        return path, None
-    run, _, arm = spec.rpartition(":")
-    return Path(run), arm
-
-
 def read_side(spec: str) -> list[ArmOfRun]:
     """The arms of `RUN` or the one of `RUN:ARM`, in the order of the plan.
 
     Raises RunDirectoryError for what is no merged run, ConfigError for an arm that it does not have.
     """
-    path, arm = split_side(spec)
+    path, arm = run_and_arm(spec)
     run = RunDirectory(path)
     points = points_of_arms(run, () if arm is None else (arm,))
     return [_arm_of_run(run, name, points) for name in arms_of(points)]
@@ -76,11 +66,14 @@ def _of_workload(workload: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def differing_conditions(a: ArmOfRun, b: ArmOfRun) -> list[Condition]:
     """What differs between two arms; of workloads only those that both measured."""
     common = [name for name in a.of_workloads if name in b.of_workloads]
-    sides = [dict(one.conditions) for one in (a, b)]
-    for conditions, one in zip(sides, (a, b), strict=True):
-        for name in common:
-            conditions |= one.of_workloads[name]
-    return differing(*sides)
+    return differing(_with_workloads(a, common), _with_workloads(b, common))
+
+
+def _with_workloads(one: ArmOfRun, workloads: Sequence[str]) -> dict[str, str]:
+    conditions = dict(one.conditions)
+    for workload in workloads:
+        conditions |= one.of_workloads[workload]
+    return conditions
 
 
 def _of_run(run: RunDirectory, manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

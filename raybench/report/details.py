@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,11 @@ FAILED_SHOWN = 64
 #: A time line is drawn with about so many values.
 TIMELINE_VALUES = 240
 BATCH_ROWS = 16_384
+
+#: Numbers of a point that are one request's own (nearest rank), each with the column of the request.
+OWN_VALUES = {
+    f"{metric}_ms_{part}": f"{metric}_ms" for metric in ("ttft", "tpot", "e2e") for part in ("p95", "max")
+}
 
 #: Chunk gaps are counted in bins of equal width on a logarithmic scale: so many a decade, from 0.01 ms to 1,000 s.
 GAP_BINS_PER_DECADE = 8
@@ -53,7 +59,6 @@ _LIGHT = (
     "output_tokens",
     "cached_tokens",
     "engine_queue_s",
-    "window_start",
 )
 
 
@@ -108,7 +113,8 @@ def read_details(run: RunDirectory, points: Sequence[Point]) -> dict[str, PointD
         if point_id in rows
         and (detail := _detail(pa.concat_tables(gathered.tables), gathered.gaps, rows[point_id]))
     }
-    gpus, servers = _samples(run, "gpu"), _samples(run, "server")
+    gpus = _samples(run.gpu_parquet, "gpu_uuid", "memory_in_use_bytes")
+    servers = _samples(run.server_parquet, "running_requests", "queued_requests")
     return {
         point_id: _with_monitors(detail, gpus.get(point_id), servers.get(point_id))
         for point_id, detail in found.items()
@@ -171,12 +177,9 @@ def _shown(sent: pa.Table, point: Point) -> npt.NDArray[np.int64]:
     chosen = set(np.linspace(0, sent.num_rows - 1, REQUESTS_SHOWN).astype(int).tolist())
     failed = np.flatnonzero(np.asarray(pc.not_equal(sent["outcome"], "ok")))
     chosen.update(failed[:FAILED_SHOWN].tolist())
-    for metric in ("ttft_ms", "tpot_ms", "e2e_ms"):
-        for part in ("p95", "max"):
-            same = np.flatnonzero(
-                np.asarray(pc.fill_null(pc.equal(sent[metric], point[f"{metric}_{part}"]), False))
-            )
-            chosen.update(same[:1].tolist())
+    for name, column in OWN_VALUES.items():
+        same = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(sent[column], point[name]), False)))
+        chosen.update(same[:1].tolist())
     return np.asarray(sorted(chosen), dtype=np.int64)
 
 
@@ -212,12 +215,8 @@ def _thinned(at_s: Floats, values: Floats) -> Timeline:
     )
 
 
-def _samples(run: RunDirectory, kind: str) -> dict[str, pa.Table]:
+def _samples(path: Path, *columns: str) -> dict[str, pa.Table]:
     """Samples of one monitor by the point under whose load they were taken; empty where there are none."""
-    path, columns = {
-        "gpu": (run.gpu_parquet, ["gpu_uuid", "memory_in_use_bytes"]),
-        "server": (run.server_parquet, ["running_requests", "queued_requests"]),
-    }[kind]
     if not path.is_file():
         return {}
     table = pq.read_table(path, columns=["point_id", "aligned_unix_ns", *columns], memory_map=False)

@@ -133,11 +133,12 @@ class _Told:
         return name if self.sequential else self.text.place.format(name=name, level=level)
 
     def _metrics_told(self, workload: str) -> list[str]:
-        told = [metric for metric in _TOLD if self._leads(workload, metric) or self._ties(workload, metric)]
-        if "output_tokens_per_s" in told:
-            return told
-        metric = "input_tokens_per_s"
-        return [*([metric] if self._leads(workload, metric) or self._ties(workload, metric) else []), *told]
+        def is_told(metric: str) -> bool:
+            return bool(self._leads(workload, metric) or self._ties(workload, metric))
+
+        output, *latencies = _TOLD
+        throughput = [metric for metric in (output, "input_tokens_per_s") if is_told(metric)][:1]
+        return throughput + [metric for metric in latencies if is_told(metric)]
 
     def _metric(self, workload: str, metric: str) -> str:
         """`Output TPS: A ahead at C=1 by 3.0x (49.6 against 16.7); B ahead at C=8/16, most at C=16 by ...`."""

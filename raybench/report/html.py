@@ -14,11 +14,12 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+import raybench
 from raybench.report import numbers
-from raybench.report.details import PointDetail
-from raybench.report.document import Block, Section
+from raybench.report.chart import Figure
+from raybench.report.details import OWN_VALUES, PointDetail
+from raybench.report.document import Section
 from raybench.report.metric_words import label
-from raybench.report.point_plots import point_figures
 from raybench.report.points import Point, level_name, workload_label
 from raybench.report.sections import folder_name, query_line
 from raybench.report.source import Source
@@ -28,50 +29,35 @@ from raybench.report.text import Text
 #: The last section that stands before the points in detail.
 _LAST_BEFORE = "memory"
 
-#: What a request may be the percentile of: column of the point and what it is called.
-_STANDS_FOR = {
-    f"{metric}_ms_{part}": f"{metric.upper()} {part.upper() if part != 'max' else part}"
-    for metric in ("ttft", "tpot", "e2e")
-    for part in ("p95", "max")
-}
-
 
 def render(
     title: str,
-    subtitle: str,
     source: Source,
     sections: Sequence[Section],
     details: Mapping[int, PointDetail],
+    figures: Mapping[int, Sequence[Figure]],
     text: Text,
 ) -> str:
-    """The whole page. details: by the index of the point, of those that have records."""
+    """The whole page. details, figures: by the index of the point, of those that have records."""
     folder = files("raybench.report").joinpath("page")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["kind"] = lambda block: type(block).__name__
     template = environment.from_string(folder.joinpath("page.html.j2").read_text("utf-8"))
     before = 1 + [section.key for section in sections].index(_LAST_BEFORE)
     return template.render(
         title=title,
-        subtitle=subtitle,
+        subtitle=f"raybench {raybench.__version__}",
         text=text,
         style=Markup(folder.joinpath("page.css").read_text("utf-8")),
         script=Markup(folder.joinpath("page.js").read_text("utf-8")),
-        before=[_section(section) for section in sections[:before]],
-        after=[_section(section) for section in sections[before:]],
-        points=[_point(point, details.get(point["index"]), source, text) for point in source.points],
+        before=sections[:before],
+        after=sections[before:],
+        points=[
+            _point(point, details.get(point["index"]), source, text) | {"figures": figures.get(point["index"], ())}
+            for point in source.points
+        ],
         requests={index: _requests(detail, source.points[index]) for index, detail in details.items()},
     )
-
-
-def _section(section: Section) -> dict[str, object]:
-    return {
-        "key": section.key,
-        "heading": section.heading,
-        "blocks": [_block(block) for block in section.blocks],
-    }
-
-
-def _block(block: Block) -> dict[str, object]:
-    return {"kind": type(block).__name__, "it": block}
 
 
 def _point(point: Point, detail: PointDetail | None, source: Source, text: Text) -> dict[str, object]:
@@ -85,7 +71,6 @@ def _point(point: Point, detail: PointDetail | None, source: Source, text: Text)
         "verdict_text": verdict(point, text),
         "findings": [f"{found['severity']}: {found['message']}" for found in point["findings"]],
         "facts": _facts(point, text),
-        "figures": [] if detail is None else point_figures(point, detail, source.arms, text),
         "has_records": detail is not None,
         "requests_shown": ""
         if detail is None
@@ -141,12 +126,11 @@ def _requests(detail: PointDetail, point: Point) -> list[list[Any]]:
 
 def _stands_for(row: Mapping[str, Any], point: Point) -> str:
     """`TTFT P95, E2E max`: nearest rank makes a percentile one request's own value."""
-    told = [
-        name
-        for column, name in _STANDS_FOR.items()
-        if point[column] is not None and row[column.rpartition("_")[0]] == point[column]
-    ]
-    return ", ".join(told)
+    return ", ".join(
+        label(name)
+        for name, column in OWN_VALUES.items()
+        if point[name] is not None and row[column] == point[name]
+    )
 
 
 def _rounded(value: float | None, decimals: int) -> float | None:

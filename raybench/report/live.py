@@ -52,7 +52,7 @@ class LiveDisplay:
         for point_id, verdict in list(snapshot["last_verdicts"])[self._told :]:
             mark, style = MARKS.get(verdict, (verdict, ""))
             line = Text(f"{mark:>7}", style=style).append(f"  {point_id}", style="default")
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
             self._told += 1
         if self._live is not None:
             self._live.update(panel(snapshot))
@@ -61,7 +61,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """A line of the job's own output."""
-        self._console.print(text, style="dim", highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, style="dim", soft_wrap=True)
 
     def _tell_plainly(self, snapshot: Snapshot) -> None:
         step = (snapshot["point_id"] or snapshot["arm"], snapshot["attempt"], snapshot["step"])
@@ -69,7 +69,7 @@ class LiveDisplay:
         if step == self._last_step and self._since_told < PLAIN_EVERY:
             return
         self._last_step, self._since_told = step, 0
-        self._console.print(plain_line(snapshot), highlight=False, markup=False, soft_wrap=True)
+        self._console.print(plain_line(snapshot), soft_wrap=True)
 
 
 def plain_line(snapshot: Snapshot) -> str:

@@ -28,14 +28,8 @@ def rate(value: float | None) -> str:
 
 
 def latency(ms: float | None) -> str:
-    """`5.36 s` from a second on, whole milliseconds below, one decimal below 100 ms, two below 1 ms."""
-    if ms is None:
-        return UNKNOWN
-    if abs(ms) >= 1000:
-        return f"{ms / 1000:,.2f} s"
-    if abs(ms) >= 100:
-        return f"{ms:.0f} ms"
-    return f"{ms:.1f} ms" if abs(ms) >= 1 or not ms else f"{ms:.2f} ms"
+    """As TPOT, but whole milliseconds from 100 ms on: `5.36 s`, `386 ms`, `50.3 ms`, `0.25 ms`."""
+    return f"{ms:.0f} ms" if ms is not None and 100 <= abs(ms) < 1000 else per_token(ms)
 
 
 def per_token(ms: float | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from raybench.records.roofline import Roofline
 from raybench.report import numbers
@@ -33,19 +34,17 @@ def print_plan(
     """limits, corpus_need (tokens): by arm. sends_s: by point, how long an open loop sends, None = not known."""
     for arm, known in limits.items():
         points = [point for point in plan.points if point.arm == arm]
-        console.print(f"[bold]{arm}[/bold]  {limits_line(known)}", highlight=False, soft_wrap=True)
+        console.print(Text.assemble((arm, "bold"), f"  {limits_line(known)}"), soft_wrap=True)
         searches = [search for search in plan.searches if search.arm == arm]
         console.print(_table(points, searches, sends_s))
         for point in points:
             if point.skip_reason is not None:
-                console.print(
-                    f"  skipped {point.workload} {point.level.label}: {point.skip_reason}", highlight=False
-                )
+                console.print(f"  skipped {point.workload} {point.level.label}: {point.skip_reason}")
         for search in searches:
             for line in search_lines(search):
-                console.print(f"  {line}", highlight=False)
-        console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n", highlight=False)
-    console.print(closing(plan), highlight=False)
+                console.print(f"  {line}")
+        console.print(f"  corpus needed: {corpus_need[arm]:,} tokens\n")
+    console.print(closing(plan))
 
 
 def closing(plan: Plan) -> str:
@@ -61,13 +60,13 @@ def print_clients(rooflines: Mapping[str, Roofline], warnings: Mapping[str, list
     """What the client hosts can carry, and which points are too much. warnings: by point id."""
     if not rooflines:
         text = "clients: no roofline is stored; `raybench roofline` measures what they can carry"
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
     for roofline in rooflines.values():
-        console.print(f"client {roofline.host}: {roofline.told()}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"client {roofline.host}: {roofline.told()}", soft_wrap=True)
     for point_id, texts in warnings.items():
         for text in texts:
             line = f"warning: {point_id}: {text}"
-            console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(line, style="yellow", soft_wrap=True)
 
 
 def limits_line(limits: Limits) -> str:

@@ -8,7 +8,7 @@ no figure that compares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,16 @@ SHAPES = ("circle", "square", "triangle", "diamond", "down")
 
 GRAY, BLACK = "#57606a", "#111111"
 
+#: Percentiles of a latency over the level, each with the dashes of its line.
+_PERCENTILES = {"p50": "2 3", "p95": "", "p99": "7 4"}
+
 #: Where a hit rate stands that is zero, and one that nobody told; others stand at their power of ten.
 _ZERO, _NOT_TOLD = -5.0, -6.0
 _SOURCE_SHAPES = {"requests": "circle", "counters": "triangle", "log": "diamond"}
+
+
+#: A number as people read it.
+Label = Callable[[float | None], str]
 
 
 @dataclass(frozen=True)
@@ -66,75 +73,121 @@ def workload_figures(points: Sequence[Point], source: Source, text: Text) -> lis
     for kind in sorted({level_kind(point) for point in points}):
         own = [p for p in points if has_numbers(p) and level_kind(p) == kind and not is_boundary(p)]
         if len(own) > 1:  # a single dot says no more than its row
-            figures += _level_figures(by_level(own, source.arms), styles(source.arms), text)
+            figures += _OverLevel(by_level(own, source.arms), styles(source.arms), text).figures()
     return figures
 
 
-def _level_figures(points: Sequence[Point], style: dict[str, Style], text: Text) -> list[Figure]:
-    words = text.plots
-    workload = str(points[0]["workload"])
-    suffix = [(workload,), (workload, "rate"), (workload, "trace")][level_kind(points[0])]
-    throughput = _over_level(
-        points, style, text, words.output_throughput, {"output_tokens_per_s": ""}, numbers.rate, log=False
-    )
-    figures = [Figure(file_name("throughput", *suffix), f"{workload}: {words.output_throughput}", *throughput)]
-    for metric, title, label in (
-        ("ttft_ms", "TTFT", numbers.latency),
-        ("tpot_ms", "TPOT", numbers.per_token),
-    ):
-        drawn = {f"{metric}_{part}": dash for part, dash in _PERCENTILES.items()}
-        panels, legend = _over_level(points, style, text, title, drawn, label, log=True)
-        told = [part for part in _PERCENTILES if any(p[f"{metric}_{part}"] is not None for p in points)]
-        legend = [*legend, *(Key(part.upper(), GRAY, "line", _PERCENTILES[part]) for part in told)]
-        figures.append(
-            Figure(file_name(metric.removesuffix("_ms"), *suffix), f"{workload}: {title}", panels, legend)
-        )
-    figures.append(_pareto(points, style, text, suffix))
-    return [figure for figure in figures if any(panel.marks for panel in figure.panels)]
+@dataclass(frozen=True)
+class _OverLevel:
+    """Valid points of one workload whose levels share an axis, by level, and how each arm is drawn."""
+
+    points: Sequence[Point]
+    style: dict[str, Style]
+    text: Text
+
+    @property
+    def _workload(self) -> str:
+        return str(self.points[0]["workload"])
+
+    def figures(self) -> list[Figure]:
+        """Those that show anything."""
+        throughput = self.text.plots.output_throughput
+        figures = [
+            self._figure("throughput", throughput, {"output_tokens_per_s": ""}, numbers.rate, log=False),
+            self._latency("ttft", numbers.latency),
+            self._latency("tpot", numbers.per_token),
+            self._pareto(),
+        ]
+        return [figure for figure in figures if any(panel.marks for panel in figure.panels)]
+
+    def _latency(self, metric: str, label: Label) -> Figure:
+        drawn = {f"{metric}_ms_{part}": dash for part, dash in _PERCENTILES.items()}
+        legend = [
+            Key(part.upper(), GRAY, "line", dash)
+            for part, dash in _PERCENTILES.items()
+            if any(point[f"{metric}_ms_{part}"] is not None for point in self.points)
+        ]
+        return self._figure(metric, metric.upper(), drawn, label, legend, log=True)
+
+    def _figure(
+        self,
+        name: str,
+        title: str,
+        metrics: dict[str, str],
+        label: Label,
+        legend: Sequence[Key] = (),
+        *,
+        log: bool,
+    ) -> Figure:
+        """metrics: columns to draw, each with the dashes of its line; the solid one has the markers."""
+        levels = sorted({level_value(point) for point in self.points})
+        values = [point[metric] for point in self.points for metric in metrics if point[metric] is not None]
+        words = self.text.plots
+        x_title = (words.level, words.rate, words.trace_speed)[level_kind(self.points[0])]
+        x = Axis(x_title, *covering(levels, log=True), label=lambda value: f"{value:g}", log=True, ticks=levels)
+        y = Axis("", *covering(values, log=log), label=short_label(label), log=log)
+        panel = Panel(x, y, title=f"{self._workload}: {title}")
+        for arm, own in _by_arm(self.points):
+            for metric, dash in metrics.items():
+                known = [(level_value(p), p[metric]) for p in own if p[metric] is not None]
+                color = self.style[arm].color
+                panel.line(known, color, dash=dash, width=1.3 if dash else 2, faint=0.8 if dash else 1)
+        (solid,) = (metric for metric, dash in metrics.items() if not dash)
+        for point in self.points:
+            if point[solid] is not None:
+                self._measured(panel, point, solid, label)
+        return self._named(name, title, panel, legend)
+
+    def _measured(self, panel: Panel, point: Point, metric: str, label: Label) -> None:
+        """A point's value, with its interval where n allows one."""
+        told = f"{label(point[metric])} (n={point['ttft_ms_n']})"
+        if (found := interval_of(point, metric)) is not None:
+            told += f", 95 %: {label(found.low)} .. {label(found.high)}"
+            panel.whisker(level_value(point), found.low, found.high, self.style[point["arm"]].color)
+        self._dot(panel, point, (level_value(point), point[metric]), told)
+
+    def _dot(self, panel: Panel, point: Point, at: tuple[float, float], told: str) -> None:
+        style, tip = self.style[point["arm"]], f"{point['arm']} {level_name(point)}: {told}"
+        panel.dot(at, style.color, style.shape, tip, hollow=bool(point["queueing"]), link=address(point))
+
+    def _named(self, name: str, title: str, panel: Panel, legend: Sequence[Key]) -> Figure:
+        suffix = ((), ("rate",), ("trace",))[level_kind(self.points[0])]
+        keys = [*self._arm_keys(), *legend]
+        return Figure(file_name(name, self._workload, *suffix), f"{self._workload}: {title}", [panel], keys)
+
+    def _arm_keys(self) -> Iterator[Key]:
+        shown = {point["arm"] for point in self.points}
+        yield from (Key(arm, own.color, own.shape) for arm, own in self.style.items() if arm in shown)
+        if any(point["queueing"] for point in self.points):
+            yield Key(self.text.plots.queueing, GRAY, "circle", hollow=True)
+
+    def _pareto(self) -> Figure:
+        """Output throughput over E2E latency (TTFT where no E2E is known); up and to the left is better."""
+        words = self.text.plots
+        told_of = (name for name in words.pareto_x if any(point[name] is not None for point in self.points))
+        latency = next(told_of, "ttft_ms_p95")
+        known = [p for p in self.points if p[latency] is not None and p["output_tokens_per_s"] is not None]
+        x_range = covering([point[latency] for point in known], log=True)
+        x = Axis(words.pareto_x[latency], *x_range, label=short_label(numbers.latency), log=True)
+        y_range = covering([point["output_tokens_per_s"] for point in known])
+        y = Axis("", *y_range, label=short_label(numbers.rate))
+        panel = Panel(x, y, title=f"{self._workload}: {words.pareto}")
+        front = _front([(point[latency], point["output_tokens_per_s"]) for point in known])
+        if len(front) > 1:
+            panel.line(front, GRAY, dash="1 4", width=3)
+        for arm, own in _by_arm(known):
+            places = [(point[latency], point["output_tokens_per_s"]) for point in own]
+            panel.line(places, self.style[arm].color, faint=0.5)
+        for point in known:
+            at = (point[latency], point["output_tokens_per_s"])
+            told = f"{numbers.rate(at[1])} tok/s, {words.pareto_x[latency]} {numbers.latency(at[0])}"
+            self._dot(panel, point, at, told)
+            panel.note(at, f"{level_value(point):g}")
+        legend = [Key(words.pareto_front, GRAY, "line", "1 4")] if len(front) > 1 else []
+        return self._named("pareto", words.pareto, panel, legend)
 
 
-_PERCENTILES = {"p50": "2 3", "p95": "", "p99": "7 4"}
-
-Drawn = tuple[list[Panel], list[Key]]
-
-
-def _over_level(
-    points: Sequence[Point],
-    style: dict[str, Style],
-    text: Text,
-    title: str,
-    metrics: dict[str, str],
-    label: Callable[[float | None], str],
-    *,
-    log: bool,
-) -> Drawn:
-    """metrics: columns to draw, each with the dashes of its line; the solid one has the markers."""
-    levels = sorted({level_value(point) for point in points})
-    values = [point[metric] for point in points for metric in metrics if point[metric] is not None]
-    low, high = covering(values, log=log)
-    x_title = (text.plots.level, text.plots.rate, text.plots.trace_speed)[level_kind(points[0])]
-    x = Axis(x_title, *covering(levels, log=True), label=lambda value: f"{value:g}", log=True, ticks=levels)
-    panel = Panel(
-        x, Axis("", low, high, label=short_label(label), log=log), title=f"{points[0]['workload']}: {title}"
-    )
-    for arm, own in _by_arm(points):
-        for metric, dash in metrics.items():
-            known = [(level_value(p), p[metric]) for p in own if p[metric] is not None]
-            panel.line(known, style[arm].color, dash=dash, width=1.3 if dash else 2, faint=0.8 if dash else 1)
-    for point in points:
-        for metric in (name for name, dash in metrics.items() if not dash and point[name] is not None):
-            tip = f"{point['arm']} {level_name(point)}: {label(point[metric])} (n={point['ttft_ms_n']})"
-            at, own_style = (level_value(point), point[metric]), style[point["arm"]]
-            if (found := interval_of(point, metric)) is not None:
-                tip += f", 95 %: {label(found.low)} .. {label(found.high)}"
-                panel.whisker(at[0], found.low, found.high, own_style.color)
-            panel.dot(
-                at, own_style.color, own_style.shape, tip, hollow=bool(point["queueing"]), link=address(point)
-            )
-    return [panel], _arm_keys(points, style, text)
-
-
-def short_label(label: Callable[[float | None], str]) -> Callable[[float], str]:
+def short_label(label: Label) -> Callable[[float], str]:
     """A label without the zeros behind the point: `5 s`, `100 ms`, `200`."""
 
     def short(value: float) -> str:
@@ -148,43 +201,6 @@ def short_label(label: Callable[[float | None], str]) -> Callable[[float], str]:
 def _by_arm(points: Sequence[Point]) -> Iterator[tuple[str, list[Point]]]:
     for arm in dict.fromkeys(point["arm"] for point in points):
         yield arm, [point for point in points if point["arm"] == arm]
-
-
-def _arm_keys(points: Sequence[Point], style: dict[str, Style], text: Text) -> list[Key]:
-    keys = [Key(arm, style[arm].color, style[arm].shape) for arm in style if any(p["arm"] == arm for p in points)]
-    if any(point["queueing"] for point in points):
-        keys.append(Key(text.plots.queueing, GRAY, "circle", hollow=True))
-    return keys
-
-
-def _pareto(points: Sequence[Point], style: dict[str, Style], text: Text, suffix: Iterable[str]) -> Figure:
-    """Output throughput over E2E latency (TTFT where no E2E is known); up and to the left is better."""
-    words = text.plots
-    latency = next((name for name in words.pareto_x if any(p[name] is not None for p in points)), "ttft_ms_p95")
-    known = [p for p in points if p[latency] is not None and p["output_tokens_per_s"] is not None]
-    x = Axis(
-        words.pareto_x[latency],
-        *covering([p[latency] for p in known], log=True),
-        label=short_label(numbers.latency),
-        log=True,
-    )
-    y = Axis("", *covering([p["output_tokens_per_s"] for p in known]), label=short_label(numbers.rate))
-    panel = Panel(x, y, title=f"{points[0]['workload']}: {words.pareto}")
-    front = _front([(p[latency], p["output_tokens_per_s"]) for p in known])
-    if len(front) > 1:
-        panel.line(front, GRAY, dash="1 4", width=3)
-    for arm, own in _by_arm(known):
-        panel.line([(p[latency], p["output_tokens_per_s"]) for p in own], style[arm].color, faint=0.5)
-    for point in known:
-        at, own_style = (point[latency], point["output_tokens_per_s"]), style[point["arm"]]
-        told = f"{numbers.rate(at[1])} tok/s, {words.pareto_x[latency]} {numbers.latency(at[0])}"
-        tip = f"{point['arm']} {level_name(point)}: {told}"
-        panel.dot(at, own_style.color, own_style.shape, tip, hollow=bool(point["queueing"]), link=address(point))
-        panel.note(at, f"{level_value(point):g}")
-    legend = _arm_keys(points, style, text)
-    if len(front) > 1:
-        legend.append(Key(words.pareto_front, GRAY, "line", "1 4"))
-    return Figure(file_name("pareto", *suffix), f"{points[0]['workload']}: {words.pareto}", [panel], legend)
 
 
 def _front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

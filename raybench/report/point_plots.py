@@ -25,7 +25,7 @@ def point_figures(point: Point, detail: PointDetail, arms: Sequence[str], text: 
     """Its requests over time with in flight and GPU memory below them, and its chunk gaps."""
     color = styles(arms)[point["arm"]].color
     end_s = max(detail.end_s, detail.in_flight.at_s[-1], 1e-6)
-    panels = [_waterfall(point, detail, end_s, color, text), _in_flight(point, detail, end_s, color, text)]
+    panels = [_waterfall(point, detail, end_s, color, text), _in_flight(detail, end_s, color, text)]
     seen = {phase for row in detail.requests for phase, _, _ in phases(row)}
     colors = PHASE_COLORS | {"decode": color}
     legend = [Key(text.plots.phases[name], colors[name]) for name in colors if name in seen]
@@ -91,7 +91,7 @@ def _waterfall(point: Point, detail: PointDetail, end_s: float, color: str, text
     return panel
 
 
-def _in_flight(point: Point, detail: PointDetail, end_s: float, color: str, text: Text) -> Panel:
+def _in_flight(detail: PointDetail, end_s: float, color: str, text: Text) -> Panel:
     lines = [line for line in (detail.in_flight, detail.running, detail.queued) if line is not None]
     top = covering([value for line in lines for value in line.high])[1]
     panel = Panel(

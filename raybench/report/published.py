@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,9 +95,13 @@ class Published(Model):
                 raise Misfit(
                     f"raybench has no column {name!r}; it has {', '.join(known_columns())}", "columns", key
                 )
-        for name in self.constants:
-            if column_of(name) is None:
+        for name, value in self.constants.items():
+            if (column := column_of(name)) is None:
                 raise Misfit(f"raybench has no column {name!r}", "constants", name)
+            try:
+                column.value(str(value))
+            except ValueError:
+                raise Misfit(f"cannot be read; allowed: {column.allowed}", "constants", name) from None
         if self.arm_columns is not None and column_of(self.arm_columns.metric) is None:
             raise Misfit(f"raybench has no column {self.arm_columns.metric!r}", "arm_columns", "metric")
         return self
@@ -111,7 +115,7 @@ class PublishedTable:
     about: Published
     points: list[Row]
     file: Path
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str]
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,14 @@ class _Table:
         self._about = about
         self._source = str(file)
         self._problems: list[ConfigProblem] = []
+        self._points: list[Row] = []
+        #: By the id of a point, where it stands.
+        self._places: dict[str, str] = {}
+        self._constants = {
+            column.name: column.value(str(value))
+            for name, value in about.constants.items()
+            if (column := column_of(name)) is not None
+        }
 
     def points(self, lines: list[_Line]) -> tuple[list[Row], list[str]]:
         if not lines:
@@ -182,14 +194,15 @@ class _Table:
         for name in [*self._about.columns, *self._about.leave_out, *per_arm]:
             if name not in {name for line in lines for name in line.cells}:
                 self._problems.append(ConfigProblem(f"the table has no column {name!r}", value=", ".join(names)))
-        rows: list[Row] = []
-        seen: dict[str, str] = {}
         for line in kept:
-            for values in self._rows(line, columns):
-                self._add(values, line, rows, seen)
+            told_before = len(self._problems)
+            rows = list(self._rows(line, columns))
+            if len(self._problems) == told_before:  # a cell that cannot be read is not one that is missing
+                for values in rows:
+                    self._add(values, line)
         if self._problems:
             raise ConfigError(self._source, self._problems)
-        return rows, unknown
+        return self._points, unknown
 
     def _column(self, name: str) -> Column | None:
         return column_of(self._about.columns.get(name, name))
@@ -199,13 +212,7 @@ class _Table:
 
     def _rows(self, line: _Line, columns: Mapping[str, Column | None]) -> Iterator[dict[str, Any]]:
         """The point of a row, or those of its arms where each has a column of its own."""
-        shared = {
-            column.name: self._value(column, name, line)
-            for name, text in self._about.constants.items()
-            if (column := column_of(name)) is not None
-            for line in [_Line(f"constants.{name}", None, {name: str(text)})]
-        }
-        shared |= {
+        shared = self._constants | {
             column.name: self._value(column, name, line)
             for name in line.cells
             if (column := columns[name]) is not None
@@ -226,7 +233,7 @@ class _Table:
             self._problem(line, name, "cannot be read", line.cells[name], column.allowed)
             return None
 
-    def _add(self, values: dict[str, Any], line: _Line, rows: list[Row], seen: dict[str, str]) -> None:
+    def _add(self, values: dict[str, Any], line: _Line) -> None:
         if values.get("workload") is None and values.get("input_tokens") is not None:
             values["workload"] = _shape_name(values["input_tokens"], values.get("output_tokens"))
         missing = [name for name in ("arm", "workload", "concurrency") if values.get(name) is None]
@@ -235,21 +242,21 @@ class _Table:
             way_out = (
                 "name the column in `columns`, or its one value in `constants`, of a YAML file about the table"
             )
-            self._problem(line, "", f"has no {names}", None, None, way_out)
+            self._problem(line, "", f"has no {names}", way_out=way_out)
             return
         row = _point(values, self._about)
         where = f"line {line.line}" if line.line is not None else line.where
-        if (first := seen.setdefault(row["point_id"], where)) != where:
-            self._problem(line, "", f"the point {row['point_id']} is there twice (first: {first})", None, None)
-        rows.append(row)
+        if (first := self._places.setdefault(row["point_id"], where)) != where:
+            self._problem(line, "", f"the point {row['point_id']} is there twice (first: {first})")
+        self._points.append(row)
 
     def _problem(
         self,
         line: _Line,
         name: str,
         message: str,
-        value: str | None,
-        allowed: str | None,
+        value: str | None = None,
+        allowed: str | None = None,
         way_out: str | None = None,
     ) -> None:
         path = ".".join(part for part in (line.where, name) if part)

@@ -22,10 +22,10 @@ from raybench.records.rundir import RunDirectory, safe_name
 from raybench.records.strict_json import read_json, write_json
 from raybench.report import numbers
 from raybench.report.compare import condition_blocks, not_compared, point_tables
-from raybench.report.compare_source import Pair, differing_conditions, pair_arms, split_side
+from raybench.report.compare_source import Pair, differing_conditions, pair_arms
 from raybench.report.document import Block, Heading, Paragraph, Row, Table, Told
 from raybench.report.metric_words import label, shown
-from raybench.report.source import Source
+from raybench.report.source import Source, run_and_arm
 from raybench.report.text import Text
 
 #: Both values of each repeated point, in the run directory of the final ones.
@@ -118,7 +118,7 @@ def write_final(result: RetestResult, path: Path) -> RunDirectory:
 
     Raises RunDirectoryError when something is there already.
     """
-    before, after = (RunDirectory(split_side(spec)[0]) for spec in (result.before, result.after))
+    before, after = (RunDirectory(run_and_arm(spec)[0]) for spec in (result.before, result.after))
     rows = _final_rows(result, before, after)
     run = RunDirectory(path)
     run.create()

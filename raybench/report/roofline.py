@@ -25,7 +25,7 @@ def step_line(host: str, step: Step) -> str:
 
 
 def print_step(host: str, step: Step, console: Console) -> None:
-    console.print(step_line(host, step), style="dim", highlight=False, markup=False, soft_wrap=True)
+    console.print(step_line(host, step), style="dim", soft_wrap=True)
 
 
 def print_rooflines(rooflines: Sequence[Roofline], console: Console, *, as_json: bool) -> None:
@@ -47,13 +47,13 @@ def print_rooflines(rooflines: Sequence[Roofline], console: Console, *, as_json:
         limit = f"{roofline.cores} cores, client {roofline.client}, errors in ms, stamp error limit"
         limit += f" {roofline.stamp_error_ms_max:g} at P99"
         line = f"{roofline.host}: {limit}; {LOWER_BOUND.format(share=share)}"
-        console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+        console.print(line, style="dim", soft_wrap=True)
         if roofline.disturbed:
             text = (
                 f"warning: other work on {roofline.host} took up to {roofline.others_node_share:.0%} of its CPU:"
             )
             text += " the numbers are too low, and void no point; measure again when it is quiet"
-            console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+            console.print(text, style="yellow", soft_wrap=True)
 
 
 def rows(roofline: Roofline) -> list[tuple[str, ...]]:

@@ -38,12 +38,12 @@ def say_service(run: RunDirectory, console: Console) -> bool:
     """Say at the very end how the service in use is; whether it is as it was."""
 
     def wait(phase: str) -> None:
-        console.print(f"service: {phase.replace('_', ' ')}", style="dim", highlight=False)
+        console.print(f"service: {phase.replace('_', ' ')}", style="dim")
 
     report = service_of(run, wait)
     if report is None:
         return True
     well = is_back(report)
     style = "green" if well else "bold red"
-    console.print(service_line(report), style=style, highlight=False, markup=False, soft_wrap=True)
+    console.print(service_line(report), style=style, soft_wrap=True)
     return well

@@ -119,6 +119,15 @@ class Source:
 Arms = Mapping[Path, Collection[str]]
 
 
+def run_and_arm(spec: str) -> tuple[Path, str | None]:
+    """`RUN:ARM` -> (run directory, arm); the arm is None for `RUN`, also where a directory's name has a colon."""
+    path = Path(spec)
+    if path.is_dir() or ":" not in spec:
+        return path, None
+    run, _, arm = spec.rpartition(":")
+    return Path(run), arm
+
+
 def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
     """Everything that a report tells, of all arms or of some.
 
@@ -139,13 +148,13 @@ def read_source(*directories: RunDirectory, only: Arms | None = None) -> Source:
         runs.append(run)
         names = {arm: arm if taken[arm] == 1 else f"{arm} @ {run.run_id}" for arm in arms}
         by_arm |= {names[arm]: facts for arm, facts in arms.items()}
-        for point in own:
-            name = names[point["arm"]] + point["point_id"].removeprefix(point["arm"])
-            place = {"run": index, "index": len(points), "name": name, "arm": names[point["arm"]]}
-            points.append(point | place)
+        told = [
+            point | {"run": index, "index": k} | _names(point, names) for k, point in enumerate(own, len(points))
+        ]
+        points += told
         found += _entries(directory.searches_json, names)
         artifacts += _entries(directory.artifacts_json, names)
-        agreements += _agreements(directory, {point["point_id"]: point["name"] for point in points[-len(own) :]})
+        agreements += _agreements(directory, {point["point_id"]: point["name"] for point in told})
     return Source(tuple(runs), points, by_arm, found, artifacts, agreements)
 
 
@@ -207,14 +216,19 @@ def _arm_facts(run: Run, arm: str, limits: Mapping[str, Any], settings: Mapping[
     )
 
 
+def _names(entry: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """The arm of a point, search or comparison as this report calls it, and the point's name with it."""
+    arm = entry["arm"]
+    if entry.get("point_id") is None:  # a search may have found no point
+        return {"arm": names[arm]}
+    return {"arm": names[arm], "name": names[arm] + entry["point_id"].removeprefix(arm)}
+
+
 def _entries(path: Path, names: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     """Those of searches.json or artifacts.json whose arm is told, with its name here; none without a file."""
     for entry in json_list(path):
-        if (arm := entry["arm"]) in names:
-            own = {"arm": names[arm]}
-            if entry.get("point_id") is not None:  # a search may have found no point
-                own["name"] = names[arm] + entry["point_id"].removeprefix(arm)
-            yield {**entry, **own}
+        if entry["arm"] in names:
+            yield {**entry, **_names(entry, names)}
 
 
 def json_list(path: Path) -> list[Mapping[str, Any]]:

@@ -30,9 +30,9 @@ def print_blocks(blocks: Iterable[Told], console: Console) -> None:
         match block:
             case Heading():
                 console.print()
-                console.print(block.text, style="bold", highlight=False, markup=False)
+                console.print(block.text, style="bold")
             case Paragraph():
-                console.print(block.text, style=_STYLES[block.tone], highlight=False, markup=False)
+                console.print(block.text, style=_STYLES[block.tone])
             case Table():
                 narrow = _numbers_width(block) > console.width
                 console.print(_drawn(block, can_strike=console.is_terminal, fold_numbers=narrow))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 
-import raybench
 from raybench.analysis.stats import PERCENTILE_METHOD
 from raybench.errors import ConfigError, ConfigProblem
 from raybench.records.files import write_file
@@ -15,7 +15,7 @@ from raybench.records.strict_json import write_json
 from raybench.report import html, markdown
 from raybench.report.chart import Figure
 from raybench.report.details import PointDetail, read_details
-from raybench.report.document import Figures, Section
+from raybench.report.document import Figures
 from raybench.report.findings import counts_line
 from raybench.report.point_plots import point_figures
 from raybench.report.points import Point
@@ -52,17 +52,20 @@ def write_report(
     """
     shown = sections(source, text, pooled)
     details = _details(source)
+    of_points = {
+        index: point_figures(source.points[index], detail, source.arms, text) for index, detail in details.items()
+    }
     title = text.title.format(run_id=source.title)
     suffix = "" if text.language == "en" else f".{text.language}"
     written = Written(
         markdown=folder / f"report{suffix}.md", page=folder / f"report{suffix}.html", json=folder / "report.json"
     )
     if images is not None:
-        _write_images(folder / "plots", images, _all_figures(shown, source, details, text))
+        of_sections = [block.figures for one in shown for block in one.blocks if isinstance(block, Figures)]
+        _write_images(folder / "plots", images, chain(*of_sections, *of_points.values()))
     write_json(written.json, report_json(source, text, pooled))
     write_file(written.markdown, markdown.render(title, shown, images).encode())
-    subtitle = f"raybench {raybench.__version__}"
-    write_file(written.page, html.render(title, subtitle, source, shown, details, text).encode())
+    write_file(written.page, html.render(title, source, shown, details, of_points, text).encode())
     return written
 
 
@@ -76,18 +79,7 @@ def _details(source: Source) -> dict[int, PointDetail]:
     return found
 
 
-def _all_figures(
-    told: Sequence[Section], source: Source, details: dict[int, PointDetail], text: Text
-) -> list[Figure]:
-    shown = [
-        figure for one in told for block in one.blocks if isinstance(block, Figures) for figure in block.figures
-    ]
-    for index, detail in details.items():
-        shown += point_figures(source.points[index], detail, source.arms, text)
-    return shown
-
-
-def _write_images(folder: Path, kind: str, figures: Sequence[Figure]) -> None:
+def _write_images(folder: Path, kind: str, figures: Iterable[Figure]) -> None:
     encode = _png if kind == "png" else str.encode
     for name, data in {figure.name: encode(figure.svg) for figure in figures}.items():
         write_file(folder / f"{name}.{kind}", data)

@@ -91,6 +91,13 @@ def test_import_of_nothing_and_of_a_wrong_table(cli: Cli, tmp_path: Path) -> Non
     assert code == 2 and "got: many; allowed: a whole number from 0" in err
 
 
+def test_brackets_and_colons_of_names_and_paths_are_printed_as_they_are(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("arm,workload,concurrency,gap [ms],rate [/s],:x:\nx,w,1,1,1,1\n")
+    code, out, err = cli("import", tmp_path / "t.csv", "--output", tmp_path / "run [b]")
+    assert (code, out) == (0, f"{tmp_path / 'run [b]'}: 1 points imported\n")
+    assert "gap [ms], rate [/s], :x:" in err
+
+
 # compare
 
 
@@ -160,6 +167,7 @@ def test_repeats_show_the_floor_that_they_bring(cli: Cli, tmp_path: Path) -> Non
         (["{seed}", "{measured}"], "no arm is on both sides"),
         (["{seed}", "{seed}", "--metric", "wall_s"], "has no better and worse; got: wall_s"),
         (["{seed}", "{seed}", "--baseline", "x.yaml"], "--baseline stands in place of B"),
+        (["{seed}", "--baseline", "x.yaml", "--ignore-cache-state"], "--baseline stands in place of B"),
         (["{seed}:TP2PP4", "{seed}:TP2PP4", "--repeat-a", "{measured}"], "a repeat without the arm"),
         (["{seed}", "{seed}", "--noise-floor", "-1"], "noise-floor"),
     ],

@@ -93,6 +93,11 @@ def test_one_arm_of_a_run(run: Path, tmp_path: Path) -> None:
     assert "tp8" not in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+def test_a_run_that_is_named_whole_as_well_is_told_whole(run: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["report", str(run), f"{run}:tp2pp4", "-o", str(tmp_path)])
+    assert "5 points: 2 accepted" in " ".join(done.output.split())
+
+
 def test_an_arm_that_the_run_does_not_have(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["report", f"{run}:tp9", "-o", str(tmp_path)])
     assert isinstance(done.exception, ConfigError)

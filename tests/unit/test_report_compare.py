@@ -97,9 +97,7 @@ def test_o_k2_a_point_that_was_measured_again_says_so(tmp_path: Path) -> None:
 
     found = pair(made(tmp_path / "a", FACTS), made(tmp_path / "b", FACTS, attempt=2))
     assert found.points[0].attempts == (1, 2)
-    lines = [
-        b.text for b in comparison_blocks(Comparison((RATE,), 3.0, [found], [], [])) if isinstance(b, Paragraph)
-    ]
+    lines = [b.text for b in comparison_blocks(Comparison(3.0, [found], [], [])) if isinstance(b, Paragraph)]
     assert "The attempt that counts is not the same: 1k c2 (1 | 2)." in lines
 
 

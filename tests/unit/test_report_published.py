@@ -77,6 +77,7 @@ def test_every_wrong_cell_is_named_at_once(tmp_path: Path) -> None:
     assert "output_tps (line 3): cannot be read; got: nan" in told
     assert "ttft_p95_s (line 3): cannot be read; got: -3" in told
     assert "line 4: has no arm" in told
+    assert "has no concurrency" not in told
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,10 @@ def test_a_column_an_arm(tmp_path: Path) -> None:
         ("points: [{arm: x}]", "give the rows either in `points` or in a file named by `csv`"),
         ("colums: {}", "colums"),
         ("leave_out: {nothing: [x]}", "the table has no column 'nothing'"),
-        ("constants: {concurrency: many, workload: w}", "constants.concurrency"),
+        (
+            "constants: {concurrency: many, workload: w}",
+            "about.yaml: constants.concurrency (line 4): cannot be read",
+        ),
     ],
 )
 def test_wrong_words_about_a_table_are_refused(tmp_path: Path, change: str, message: str) -> None:
