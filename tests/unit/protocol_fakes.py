@@ -333,8 +333,8 @@ class FakeHost:
     files: dict[str, bytes] = field(default_factory=dict)
     launch_error: TargetError | None = None
     gpu_held: tuple[str, ...] = ()
-    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", ()))
-    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", ()))
+    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", (), is_back=False))
+    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", (), is_back=True))
 
     async def take_inventory(self, arm_name: str, arm: Arm) -> None:
         self.log.append(f"inventory {arm_name}")

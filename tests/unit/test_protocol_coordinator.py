@@ -459,7 +459,9 @@ def test_a_run_with_nothing_left_to_measure_does_not_touch_the_service(on_stage:
 
 def test_a_service_that_is_not_taken_down_ends_the_run_before_any_arm(on_stage: type[Stage]) -> None:
     stage = on_stage(with_service(scenario()))
-    stage.host.service_down = stage.host.service_back = ServiceReport("refused", ("it does not answer",))
+    stage.host.service_down = stage.host.service_back = ServiceReport(
+        "refused", ("it does not answer",), is_back=True
+    )
     outcome = play(stage)
     assert (outcome.exit_code, outcome.status) == (EXIT_TARGET, "stopped")
     assert outcome.reason == "service: it was not taken down: it does not answer"
@@ -468,7 +470,7 @@ def test_a_service_that_is_not_taken_down_ends_the_run_before_any_arm(on_stage: 
 
 def test_a_service_that_is_not_verified_decides_the_exit_code_whatever_the_points(on_stage: type[Stage]) -> None:
     stage = on_stage(with_service(scenario()))
-    stage.host.service_back = ServiceReport("not_verified", ("kv_pool_tokens was 2, is 1",))
+    stage.host.service_back = ServiceReport("not_verified", ("kv_pool_tokens was 2, is 1",), is_back=False)
     outcome = play(stage)
     assert (outcome.exit_code, outcome.accepted, outcome.void) == (EXIT_SERVICE, 1, 0)
 
