@@ -1,6 +1,7 @@
-"""Hosts over an attempt: clocks known, near and steady (case O-R5), GPU data there or said to be missing."""
+"""Hosts over an attempt: clocks known, near and steady (case O-R5), GPU data and links there, or a finding."""
 
 import pytest
+from attempt_evidence import evidence, findings, only
 
 from raybench.analysis.alignment import ClockReading
 from raybench.protocol.evidence import Clocks
@@ -105,3 +106,9 @@ def test_o_g1_a_hole_over_the_load_is_said_once_and_void_where_data_is_required(
 
 def test_complete_gpu_data_is_no_finding() -> None:
     assert list(check_gpu(GpuState(), required=True)) == []
+
+
+def test_a_link_that_was_interrupted_under_the_load_is_void() -> None:
+    found = only(evidence(link_changes={"w0": 0, "target host": 2}), "link_interrupted")
+    assert (found.severity, found.data) == ("void", {"host": "target host", "changes": 2})
+    assert findings(evidence(link_changes={"w0": 0, "target host": 0})) == {}
