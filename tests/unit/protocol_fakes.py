@@ -494,6 +494,15 @@ class Stage:
             files.close_all()
             journal.close()
 
+    async def play_until_it_hangs(self) -> Outcome:
+        """One invocation, interrupted in the load that `hang_in` names; the next one does not hang."""
+        run = asyncio.ensure_future(self.play())
+        while not run.done() and not (hasattr(self, "fleet") and self.fleet.hanging.is_set()):
+            await asyncio.sleep(0)
+        run.cancel()
+        self.hang_in = None
+        return await run
+
 
 def first_ids(prompt: Sequence[int], count: int = 64) -> tuple[int, ...]:
     return tuple(np.asarray(prompt[:count]).tolist())
