@@ -96,10 +96,10 @@ def test_hits_of_a_request_that_was_not_retracted_count_beside_retractions() -> 
     assert found["hit_rate_exceeded"].data["source"] == "requests"
 
 
-def ranks(cached: dict[int, int]) -> Evidence:
+def ranks(cached: dict[int, int | None]) -> Evidence:
     """Requests of two data-parallel ranks in turn; `cached` by ticket."""
     changes = {ticket: {"dp_rank": ticket % 2, "cached_tokens": cached.get(ticket, 0)} for ticket in range(N)}
-    hit = sum(cached.values())
+    hit = sum(value or 0 for value in cached.values())
     return evidence(rows(changes), after=ServerView("pid-1", after(prefix_hit_tokens=hit)))
 
 
@@ -110,6 +110,13 @@ def test_a_warm_rank_is_not_hidden_by_the_mean_over_all() -> None:
     assert found.message == "not cold: prefix hit rate 0.5000 by requests of DP1 is over the limit 0.3"
     assert found.data["ranks"] == {"requests of DP0": 0.0, "requests of DP1": 0.5}
     assert findings(ranks({1: INPUT // 2}), guards) == {}
+
+
+def test_a_warm_rank_is_not_hidden_by_an_answer_of_another_that_tells_no_hits() -> None:
+    given = ranks({0: None, 1: INPUT // 2, 3: INPUT // 2, 5: INPUT // 2})
+    guards = Guards(hit_rate_max=0.3)
+    assert verdict(given, guards).hit_rates["requests"] is None
+    assert only(given, "hit_rate_exceeded", guards).data["source"] == "requests of DP1"
 
 
 @pytest.mark.parametrize(
