@@ -71,6 +71,9 @@ def test_o_r5_a_clock_that_moved_faster_than_any_drifts_voids_the_attempt() -> N
     assert jumped["clock_jumped"].severity == "void"
     assert "-400.0 ms" in jumped["clock_jumped"].message
     assert "clock_drifted" not in jumped, "one thing is told once"
+    back = ClockReading(T + 20 * S, -300 * MS, MS)
+    twice = found({"w000": [*over_ten_seconds((0, 1, 0), (-400, 1, 0)), back]})
+    assert "-400.0 ms" in twice["clock_jumped"].message, "the larger of two"
 
 
 def test_o_r5_clocks_that_are_not_known_well_enough_are_a_warning() -> None:
@@ -83,6 +86,8 @@ def test_many_workers_of_one_host_are_one_finding() -> None:
     message = found(stepped)["clock_stepped"].message
     assert "set by +600.0 ms" in message
     assert message.endswith("(w001, w002, w003 and 3 more)")
+    three = found({name: stepped[name] for name in ("w001", "w002", "w003")})["clock_stepped"].message
+    assert three.endswith("(w001, w002, w003)")
 
 
 @pytest.mark.parametrize(("required", "severity"), [(False, "warning"), (True, "void")])

@@ -62,6 +62,7 @@ def test_late_sends_are_told_from_one_percent_and_void_from_ten(late: int, sever
             one.message
         )
         assert (one.data["late"], one.data["late_for_want_of_a_connection"]) == (late, 0)
+        assert one.data["send_delay_ms_p99"] == pytest.approx(20 if late == 2 else 80)
 
 
 def test_what_waited_for_a_connection_is_told_from_what_waited_for_the_client() -> None:
