@@ -20,6 +20,7 @@ from raybench.cluster.gpu_watch import GpuSettings, GpuWatch
 from raybench.cluster.layout import Layout
 from raybench.cluster.target_actor import SIGN_S, Launched, TargetHostActor
 from raybench.deploy.arms import ProcessRecord
+from raybench.deploy.keeping import is_back
 from raybench.errors import ClusterError
 from raybench.monitors.gpu import GpuStatus
 from raybench.protocol.fleet import COORDINATOR, TARGET, GpuState, LogReading, ServiceReport
@@ -96,7 +97,7 @@ class RayTargetHost:
             self._service_elsewhere = True
         if self._service_elsewhere:
             write_json(self._run.service_json, report)
-        return ServiceReport(str(report["phase"]), tuple(report["problems"]))
+        return ServiceReport(str(report["phase"]), tuple(report["problems"]), is_back(report))
 
     async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         preload = None

@@ -38,6 +38,11 @@ class Attempt:
     prompts: tuple[Prompt, ...] = ()
     flush: bool = True
 
+    @property
+    def where(self) -> dict[str, object]:
+        """By which lines of the journal name it."""
+        return {"point_id": self.point.point_id, "attempt": self.number}
+
 
 class AttemptMaker:
     """Makes the attempts of all points. serial: of the last attempt of earlier invocations."""

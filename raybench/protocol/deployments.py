@@ -53,7 +53,7 @@ class Deployments:
         self._progress.arm_step(SERVICE, "bring_back")
         report = await self._host.bring_service_back()
         self._journal.append("service", phase=report.phase, problems=report.problems)
-        return report.phase != "not_verified"
+        return report.is_back
 
     async def url_of(self, arm_name: str, arm: Arm, stack: AsyncExitStack) -> str:
         """Where the arm answers; started first when the scenario says so, and then ended with the stack."""

@@ -65,10 +65,14 @@ class LoadFleet(Protocol):
 
 @dataclass(frozen=True)
 class ServiceReport:
-    """Where the service in use stands, by its keeper (`deploy/keeper.py`): the phase, and what is not right."""
+    """Where the service in use stands, by its keeper (`deploy/keeper.py`): the phase, and what is not right.
+
+    is_back: it is as it was, also where it was never touched.
+    """
 
     phase: str
     problems: tuple[str, ...]
+    is_back: bool
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class TargetHost(Protocol):
         """Make room: the phase is `down` when there is."""
 
     async def bring_service_back(self) -> ServiceReport:
-        """After `take_service_down`: the phase is `verified` when the service is as it was."""
+        """After `take_service_down`, whatever it came to."""
 
     async def launch(self, arm_name: str, arm: Arm) -> tuple[str, float | None]:
         """Start the arm's engine there: its URL, and how long it took to be ready. Raises TargetError."""

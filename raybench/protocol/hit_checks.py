@@ -104,7 +104,7 @@ def check_hits(evidence: Evidence, rates: Mapping[str, float | None], guards: Gu
         return
     told = _never_retracted(ok_rows(evidence.requests))
     over = {source: rate for source, rate in known.items() if rate > guards.hit_rate_max}
-    if "requests" in known and "requests" not in over:
+    if "requests" not in over:
         over |= {name: rate for name, rate in _by_rank(told).items() if rate > guards.hit_rate_max}
     for source, rate in over.items():
         yield Finding(

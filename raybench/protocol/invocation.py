@@ -5,8 +5,9 @@ Runs in the coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from raybench.analysis.searches import read_search
 from raybench.errors import EXIT_NOT_ALL_VALID, EXIT_OK, EXIT_SERVICE, EXIT_TARGET
@@ -42,19 +43,18 @@ class Earlier:
     searched: set[tuple[str, str]] = field(default_factory=set)  # (arm, workload) of searches with a result
 
     @classmethod
-    def of(cls, events: list[dict[str, object]]) -> Earlier:
+    def of(cls, events: Sequence[Mapping[str, Any]]) -> Earlier:
         earlier = cls()
         for event in events:
-            point_id = str(event.get("point_id"))
             if event["event"] == "attempt_started":
-                earlier.attempts[point_id] = int(str(event["attempt"]))
-                earlier.serial = max(earlier.serial, int(str(event["serial"])))
+                earlier.attempts[event["point_id"]] = event["attempt"]
+                earlier.serial = max(earlier.serial, event["serial"])
             elif event["event"] == "point_committed":
-                earlier.committed[point_id] = str(event["verdict"])
+                earlier.committed[event["point_id"]] = event["verdict"]
             elif event["event"] == "search_ended":
-                name = (str(event["arm"]), str(event["workload"]))
-                if read_search(events, *name).settled:
-                    earlier.searched.add(name)
+                names = event["arm"], event["workload"]
+                if read_search(events, *names).settled:
+                    earlier.searched.add(names)
         return earlier
 
     def probed(self, scenario: Scenario) -> dict[tuple[str, str], list[Level]]:

@@ -92,9 +92,8 @@ class Procedure:
             detail |= {"start_unix_ns": result.start_unix_ns, "end_unix_ns": result.end_unix_ns}
             detail |= {"sent": sent.requests, "lost": dict(result.lost)}
             links = detail["link_changes"] = await self._link_changes(result)
-        where = {"point_id": attempt.point.point_id, "attempt": attempt.number}
-        self._journal.append("load_started", **where, unix_ns=result.start_unix_ns)
-        self._journal.append("load_ended", **where, unix_ns=result.end_unix_ns)
+        self._journal.append("load_started", **attempt.where, unix_ns=result.start_unix_ns)
+        self._journal.append("load_ended", **attempt.where, unix_ns=result.end_unix_ns)
         async with self._step(attempt, "counters_after") as detail:
             left_inside = await self._left_inside(result)
             after = await target.view_after(before, sent.requests, guards.counters_settle_s)
@@ -199,7 +198,7 @@ class Procedure:
         self, attempt: Attempt, phase: str, when: str, workers: Mapping[str, ClockOffset]
     ) -> None:
         """Journal every clock of the run, those of the workers as measured a moment ago."""
-        where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "phase": phase, "when": when}
+        where = {**attempt.where, "phase": phase, "when": when}
         for worker, offset in workers.items():
             self._journal.append("clock", **where, worker=worker, **asdict(offset))
         for name, offset in (await self._host.clocks()).items():
@@ -209,7 +208,7 @@ class Procedure:
     async def _step(self, attempt: Attempt, name: str) -> AsyncIterator[dict[str, object]]:
         """Journal a step with its duration and what it found; a failed one with the engine's word."""
         detail: dict[str, object] = {}
-        where = {"point_id": attempt.point.point_id, "attempt": attempt.number, "step": name}
+        where = {**attempt.where, "step": name}
         self._progress.step(attempt.point, attempt.number, name)
         clock = self._target.clock
         begin_ns = clock.monotonic_ns()

@@ -42,10 +42,9 @@ class ServerWatch:
         self._encoder = ArrowEncoder(SERVER, metadata)
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> ServerWatch:
+    async def __aenter__(self) -> None:
         self._files.append(self._path, self._encoder.start())
         self._task = asyncio.ensure_future(self._sample_for_ever())
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

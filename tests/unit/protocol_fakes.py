@@ -333,8 +333,8 @@ class FakeHost:
     files: dict[str, bytes] = field(default_factory=dict)
     launch_error: TargetError | None = None
     gpu_held: tuple[str, ...] = ()
-    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", ()))
-    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", ()))
+    service_down: ServiceReport = field(default_factory=lambda: ServiceReport("down", (), is_back=False))
+    service_back: ServiceReport = field(default_factory=lambda: ServiceReport("verified", (), is_back=True))
 
     async def take_inventory(self, arm_name: str, arm: Arm) -> None:
         self.log.append(f"inventory {arm_name}")
@@ -493,6 +493,15 @@ class Stage:
         finally:
             files.close_all()
             journal.close()
+
+    async def play_until_it_hangs(self) -> Outcome:
+        """One invocation, interrupted in the load that `hang_in` names; the next one does not hang."""
+        run = asyncio.ensure_future(self.play())
+        while not run.done() and not (hasattr(self, "fleet") and self.fleet.hanging.is_set()):
+            await asyncio.sleep(0)
+        run.cancel()
+        self.hang_in = None
+        return await run
 
 
 def first_ids(prompt: Sequence[int], count: int = 64) -> tuple[int, ...]:

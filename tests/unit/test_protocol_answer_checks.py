@@ -1,10 +1,25 @@
-"""Empty answers, finish reasons, and streams that somebody held back."""
+"""Failed and empty answers, lengths, finish reasons, and streams that somebody held back."""
 
 from __future__ import annotations
 
-from attempt_evidence import N, evidence, findings, ns, only, rows, verdict
+import pytest
+from attempt_evidence import (
+    BEFORE,
+    INPUT,
+    OUTPUT,
+    N,
+    after,
+    broken,
+    evidence,
+    findings,
+    ns,
+    only,
+    rows,
+    verdict,
+)
 
 from raybench.protocol.evidence import Evidence
+from raybench.protocol.target import ServerView
 from raybench.scenario.schema import Guards
 
 
@@ -75,3 +90,67 @@ def test_it_is_the_median_answer_whose_first_token_came_long_before() -> None:
 def test_answers_of_unknown_length_say_nothing_about_pieces() -> None:
     whole = [row | {"output_tokens": None} for row in one_piece(0.25).requests.to_pylist()]
     assert "answers_in_one_piece" not in findings(evidence(whole))
+
+
+def test_o_t3_failures_below_the_success_limit_void_the_point_by_class() -> None:
+    whole = rows(
+        {0: broken(0, 0, 1, "http_error", "http_503"), 3: broken(3, 1, 2, "disconnected", "broken_stream")}
+    )
+    found = only(evidence(whole), "requests_failed")
+    assert found.severity == "void"
+    assert found.message == "2 of 6 requests failed (broken_stream: 1, http_503: 1); success limit 1"
+    assert found.data["success_rate"] == pytest.approx(4 / 6)
+
+
+def test_failures_within_the_success_limit_are_a_warning() -> None:
+    whole = rows({0: broken(0, 0, 1, "http_error", "http_503")})
+    found = only(evidence(whole), "requests_failed", Guards(success_rate_min=0.8))
+    assert found.severity == "warning"
+
+
+def test_no_record_at_all_is_void() -> None:
+    found = findings(evidence([], after=ServerView("pid-1", BEFORE)))
+    assert {code for code, finding in found.items() if finding.severity == "void"} >= {
+        "no_requests",
+        "requests_missing",
+    }
+
+
+def test_o_n4_second_tries_are_noted() -> None:
+    found = only(evidence(rows({2: {"tries": 2}})), "stale_connections")
+    assert (found.severity, found.data) == ("note", {"retried": 1})
+
+
+def test_a_clipped_answer_is_void() -> None:
+    found = findings(evidence(rows({4: {"output_tokens": 9}})))
+    assert found["output_length_differs"].severity == "void"
+    assert "1 of 6 requests: output tokens" in found["output_length_differs"].message
+    assert "(ticket 4: 9 for 16)" in found["output_length_differs"].message
+
+
+def test_a_clipped_prompt_is_void() -> None:
+    found = findings(evidence(rows({1: {"input_tokens": 512}})))
+    assert "(ticket 1: 512 for 1024)" in found["input_length_differs"].message
+
+
+def test_answers_may_end_early_where_eos_is_not_ignored() -> None:
+    whole = rows({4: {"output_tokens": 9}})
+    shorter = ServerView("pid-1", after(output_tokens=N * OUTPUT - 7))
+    assert findings(evidence(whole, ignore_eos=False, after=shorter)) == {}
+
+
+def test_text_prompts_have_no_length_to_compare() -> None:
+    whole = rows({1: {"input_tokens": INPUT + 7}})
+    longer = ServerView("pid-1", after(input_tokens=N * INPUT + 7))
+    assert findings(evidence(whole, prompt_is_ids=False, after=longer)) == {}
+
+
+@pytest.mark.parametrize(("strict", "severity"), [(True, "void"), (False, "warning")])
+def test_estimated_tokens_are_not_compared_and_verify_no_length(strict: bool, severity: str) -> None:
+    whole = rows({4: {"output_tokens": 9, "tokens_source": "estimated"}})
+    found = only(evidence(whole), "tokens_estimated", Guards(strict=strict))
+    assert (found.severity, found.data) == (severity, {"estimated": 1})
+
+
+def test_an_unknown_length_is_not_a_difference() -> None:
+    assert "output_length_differs" not in findings(evidence(rows({4: {"output_tokens": None}})))

@@ -247,21 +247,13 @@ def test_an_interrupted_attempt_is_journalled_and_measured_again_under_a_new_num
 ) -> None:
     stage = on_stage(scenario(TWO), hang_in=2)
 
-    async def interrupt() -> Outcome:
-        run = asyncio.ensure_future(stage.play())
-        while not hasattr(stage, "fleet") or not stage.fleet.hanging.is_set():
-            await asyncio.sleep(0)
-        run.cancel()
-        return await run
-
-    outcome = asyncio.run(interrupt())
+    outcome = asyncio.run(stage.play_until_it_hangs())
     assert (outcome.status, outcome.accepted, outcome.missing, outcome.exit_code) == ("interrupted", 1, 1, 1)
     (event,) = stage.events("attempt_interrupted")
     assert (event["point_id"], event["attempt"]) == ("arm/load/c3", 1)
     assert stage.fleet.cancelled >= 1
     assert stage.events("run_ended")[-1]["status"] == "interrupted"
 
-    stage.hang_in = None
     outcome = play(stage)
     assert (outcome.status, outcome.accepted, outcome.exit_code) == ("complete", 2, 0)
     assert stage.commits() == [("arm/load/c2", 1, "accepted"), ("arm/load/c3", 2, "accepted")]
@@ -459,7 +451,9 @@ def test_a_run_with_nothing_left_to_measure_does_not_touch_the_service(on_stage:
 
 def test_a_service_that_is_not_taken_down_ends_the_run_before_any_arm(on_stage: type[Stage]) -> None:
     stage = on_stage(with_service(scenario()))
-    stage.host.service_down = stage.host.service_back = ServiceReport("refused", ("it does not answer",))
+    stage.host.service_down = stage.host.service_back = ServiceReport(
+        "refused", ("it does not answer",), is_back=True
+    )
     outcome = play(stage)
     assert (outcome.exit_code, outcome.status) == (EXIT_TARGET, "stopped")
     assert outcome.reason == "service: it was not taken down: it does not answer"
@@ -468,7 +462,7 @@ def test_a_service_that_is_not_taken_down_ends_the_run_before_any_arm(on_stage: 
 
 def test_a_service_that_is_not_verified_decides_the_exit_code_whatever_the_points(on_stage: type[Stage]) -> None:
     stage = on_stage(with_service(scenario()))
-    stage.host.service_back = ServiceReport("not_verified", ("kv_pool_tokens was 2, is 1",))
+    stage.host.service_back = ServiceReport("not_verified", ("kv_pool_tokens was 2, is 1",), is_back=False)
     outcome = play(stage)
     assert (outcome.exit_code, outcome.accepted, outcome.void) == (EXIT_SERVICE, 1, 0)
 

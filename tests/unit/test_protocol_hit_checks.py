@@ -1,11 +1,11 @@
-"""The log as the third hit source, retractions, and ranks that the mean hides."""
+"""Cold or not: the three sources of a hit rate, retractions, and ranks that the mean hides."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from attempt_evidence import INPUT, N, after, evidence, findings, hits, only, rows, verdict
+from attempt_evidence import BEFORE, INPUT, N, after, broken, evidence, findings, hits, only, rows, verdict
 
 from raybench.analysis.server_log import PrefillLog
 from raybench.protocol.evidence import Evidence
@@ -96,10 +96,10 @@ def test_hits_of_a_request_that_was_not_retracted_count_beside_retractions() -> 
     assert found["hit_rate_exceeded"].data["source"] == "requests"
 
 
-def ranks(cached: dict[int, int]) -> Evidence:
+def ranks(cached: dict[int, int | None]) -> Evidence:
     """Requests of two data-parallel ranks in turn; `cached` by ticket."""
     changes = {ticket: {"dp_rank": ticket % 2, "cached_tokens": cached.get(ticket, 0)} for ticket in range(N)}
-    hit = sum(cached.values())
+    hit = sum(value or 0 for value in cached.values())
     return evidence(rows(changes), after=ServerView("pid-1", after(prefix_hit_tokens=hit)))
 
 
@@ -110,6 +110,13 @@ def test_a_warm_rank_is_not_hidden_by_the_mean_over_all() -> None:
     assert found.message == "not cold: prefix hit rate 0.5000 by requests of DP1 is over the limit 0.3"
     assert found.data["ranks"] == {"requests of DP0": 0.0, "requests of DP1": 0.5}
     assert findings(ranks({1: INPUT // 2}), guards) == {}
+
+
+def test_a_warm_rank_is_not_hidden_by_an_answer_of_another_that_tells_no_hits() -> None:
+    given = ranks({0: None, 1: INPUT // 2, 3: INPUT // 2, 5: INPUT // 2})
+    guards = Guards(hit_rate_max=0.3)
+    assert verdict(given, guards).hit_rates["requests"] is None
+    assert only(given, "hit_rate_exceeded", guards).data["source"] == "requests of DP1"
 
 
 @pytest.mark.parametrize(
@@ -132,3 +139,89 @@ def test_o_p2_a_rank_that_did_not_flush_by_its_log_is_told(
     else:
         found = only(given, "flush_partial")
         assert (found.severity, found.data) == ("warning", {"not_flushed": missing})
+
+
+def test_o_p3_a_hit_rate_over_the_limit_is_retried_on_fresh_text_and_void_after_the_last_attempt() -> None:
+    warm = evidence(hits([INPUT - 1] * N), after=ServerView("pid-1", after(prefix_hit_tokens=N * (INPUT - 1))))
+    judged = verdict(warm, attempts_left=1)
+    assert judged.decision == "retry"
+    assert judged.hit_rates["requests"] == pytest.approx(0.99902, abs=1e-5)
+    assert [finding.code for finding in judged.findings] == ["hit_rate_exceeded"] * 2
+    assert judged.reasons[0] == "not cold: prefix hit rate 0.9990 by requests is over the limit 0.01"
+    assert verdict(warm, attempts_left=0).decision == "void"
+
+
+def test_the_hit_rate_is_over_all_tokens_and_the_limit_itself_is_cold() -> None:
+    guards = Guards(hit_rate_max=0.25)
+    unseen = {"before": ServerView("pid-1", None), "after": ServerView("pid-1", None)}
+    at_limit = evidence(hits([INPUT, INPUT // 2, 0, 0, 0, 0]), **unseen)
+    assert verdict(at_limit, guards).hit_rates["requests"] == 0.25
+    assert list(findings(at_limit, guards)) == ["traffic_not_verified"]
+    over = findings(evidence(hits([INPUT, INPUT // 2, 1, 0, 0, 0]), **unseen), guards)
+    assert over["hit_rate_exceeded"].data["source"] == "requests"
+
+
+def test_hits_that_only_the_counters_see_are_hits() -> None:
+    """A flush that said 200 and did not flush, and an engine whose answers hide it (case O-P2)."""
+    found = findings(evidence(after=ServerView("pid-1", after(prefix_hit_tokens=4000))))
+    assert set(found) == {"hit_rate_exceeded", "hit_sources_disagree"}
+    assert found["hit_rate_exceeded"].data["source"] == "counters"
+    assert found["hit_sources_disagree"].severity == "void"
+    lenient = findings(evidence(after=ServerView("pid-1", after(prefix_hit_tokens=4000))), Guards(strict=False))
+    assert lenient["hit_sources_disagree"].severity == "warning"
+
+
+def test_the_finding_says_which_tier_held_the_text() -> None:
+    tiers = {"cached_tokens": 1000, "cached_tokens_host": 990, "cached_tokens_device": 10}
+    found = findings(evidence(rows(dict.fromkeys(range(N), tiers)), after=ServerView("pid-1", None)))
+    assert found["hit_rate_exceeded"].data["tiers"] == {"device": 60, "host": 5940, "storage": None}
+
+
+@pytest.mark.parametrize(
+    ("strict", "severity", "decision"), [(True, "void", "retry"), (False, "warning", "accept")]
+)
+def test_o_p4_without_any_source_the_hit_rate_is_not_verified(strict: bool, severity: str, decision: str) -> None:
+    silent = evidence(hits([None] * N), before=ServerView(None, None), after=ServerView(None, None))
+    guards = Guards(strict=strict)
+    found = findings(silent, guards)
+    assert list(found) == ["hit_rate_not_verified", "traffic_not_verified"]
+    assert found["hit_rate_not_verified"].severity == severity
+    judged = verdict(silent, guards)
+    assert (judged.decision, judged.hit_rates) == (decision, {"requests": None, "counters": None, "log": None})
+    assert verdict(silent, guards, attempts_left=0).decision == ("void" if strict else "accept")
+
+
+def test_o_p4_one_unknown_request_silences_its_source_and_is_never_a_zero() -> None:
+    """Five zeros and an unknown are not a rate of zero."""
+    no_counters = evidence(hits([0, 0, 0, 0, 0, None]), after=ServerView("pid-1", None))
+    assert verdict(no_counters).hit_rates["requests"] is None
+    assert "hit_rate_not_verified" in findings(no_counters)
+
+
+def test_o_p4_the_counters_are_the_second_source_of_an_unknown() -> None:
+    judged = verdict(evidence(hits([0, 0, 0, 0, 0, None])))
+    assert (judged.decision, judged.hit_rates) == ("accept", {"requests": None, "counters": 0.0, "log": None})
+
+
+def test_o_p4_a_counter_that_one_side_lacks_is_no_source() -> None:
+    """A labelled series that first appears after the load is not a difference from zero."""
+    before = replace(BEFORE, prefix_queried_tokens=None, prefix_hit_tokens=None, cached_tokens=None)
+    judged = verdict(evidence(hits([None] * N), before=ServerView("pid-1", before)))
+    assert judged.hit_rates == {"requests": None, "counters": None, "log": None}
+
+
+def test_the_older_counters_serve_where_the_prefix_counters_are_missing() -> None:
+    before = replace(BEFORE, prefix_queried_tokens=None)
+    judged = verdict(
+        evidence(before=ServerView("pid-1", before), after=ServerView("pid-1", after(cached_tokens=3000)))
+    )
+    assert judged.hit_rates["counters"] == pytest.approx(3000 / (N * INPUT))
+
+
+def test_failed_requests_have_no_part_in_the_hit_rate() -> None:
+    whole = rows({0: broken(0, 0, 1, "http_error", "http_503")})
+    assert verdict(evidence(whole, after=ServerView("pid-1", None))).hit_rates["requests"] == 0.0
+
+
+def test_sources_within_the_rounding_of_a_page_agree() -> None:
+    assert findings(evidence(after=ServerView("pid-1", after(prefix_hit_tokens=40)))) == {}

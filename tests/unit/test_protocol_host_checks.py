@@ -1,6 +1,7 @@
-"""Hosts over an attempt: clocks known, near and steady (case O-R5), GPU data there or said to be missing."""
+"""Hosts over an attempt: clocks known, near and steady (case O-R5), GPU data and links there, or a finding."""
 
 import pytest
+from attempt_evidence import evidence, findings, only
 
 from raybench.analysis.alignment import ClockReading
 from raybench.protocol.evidence import Clocks
@@ -70,6 +71,9 @@ def test_o_r5_a_clock_that_moved_faster_than_any_drifts_voids_the_attempt() -> N
     assert jumped["clock_jumped"].severity == "void"
     assert "-400.0 ms" in jumped["clock_jumped"].message
     assert "clock_drifted" not in jumped, "one thing is told once"
+    back = ClockReading(T + 20 * S, -300 * MS, MS)
+    twice = found({"w000": [*over_ten_seconds((0, 1, 0), (-400, 1, 0)), back]})
+    assert "-400.0 ms" in twice["clock_jumped"].message, "the larger of two"
 
 
 def test_o_r5_clocks_that_are_not_known_well_enough_are_a_warning() -> None:
@@ -82,6 +86,8 @@ def test_many_workers_of_one_host_are_one_finding() -> None:
     message = found(stepped)["clock_stepped"].message
     assert "set by +600.0 ms" in message
     assert message.endswith("(w001, w002, w003 and 3 more)")
+    three = found({name: stepped[name] for name in ("w001", "w002", "w003")})["clock_stepped"].message
+    assert three.endswith("(w001, w002, w003)")
 
 
 @pytest.mark.parametrize(("required", "severity"), [(False, "warning"), (True, "void")])
@@ -105,3 +111,9 @@ def test_o_g1_a_hole_over_the_load_is_said_once_and_void_where_data_is_required(
 
 def test_complete_gpu_data_is_no_finding() -> None:
     assert list(check_gpu(GpuState(), required=True)) == []
+
+
+def test_a_link_that_was_interrupted_under_the_load_is_void() -> None:
+    found = only(evidence(link_changes={"w0": 0, "target host": 2}), "link_interrupted")
+    assert (found.severity, found.data) == ("void", {"host": "target host", "changes": 2})
+    assert findings(evidence(link_changes={"w0": 0, "target host": 0})) == {}

@@ -116,20 +116,10 @@ def test_a_resumed_search_goes_on_exactly_where_it_was(on_stage: type[Stage], in
     play(whole)
     stage = on_stage(searching(SLO), linear(), "resumed", hang_in=interrupted_in)
 
-    async def interrupt() -> Outcome:
-        task = asyncio.create_task(stage.play())
-        while not hasattr(stage, "fleet"):
-            await asyncio.sleep(0)
-        hanging = asyncio.create_task(stage.fleet.hanging.wait())
-        await asyncio.wait({task, hanging}, return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()
-        return await task
-
-    outcome = asyncio.run(interrupt())
+    outcome = asyncio.run(stage.play_until_it_hangs())
     assert (outcome.status, outcome.accepted, outcome.missing) == ("interrupted", interrupted_in - 1, 1)
     (entry,) = entries(stage)
     assert (entry["status"], len(entry["probes"])) == ("unfinished", interrupted_in - 1)
-    stage.hang_in = None
     again = play(stage)
     assert (again.status, again.accepted, again.exit_code) == ("complete", 10, 0)
     assert committed(stage) == committed(whole)
