@@ -145,19 +145,26 @@ def _scenario_of(run: Path) -> tuple[str, Path, Scenario]:
     """(what it is called, folder of its relative paths, the scenario) of a run that was begun."""
     from pydantic import ValidationError
 
+    from raybench.cluster.package import files_beside
     from raybench.records.rundir import RunDirectory
     from raybench.scenario.schema import Scenario
 
     manifest = RunDirectory(run).read_manifest()
     try:
         scenario = Scenario.model_validate(manifest["scenario"])
-        return str(manifest["scenario_source"]), Path(manifest["base"]), scenario
+        source, base = str(manifest["scenario_source"]), Path(manifest["base"])
     except (KeyError, TypeError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError(
             f"{run}: its manifest is not one of this version of raybench ({reason});"
             " name the scenario file as well, or start a new run"
         ) from None
+    if not base.is_dir() and (files := files_beside(scenario)):  # it ran on a cluster, where they had been sent
+        raise RunDirectoryError(
+            f"{run}: {', '.join(files)} stood beside its scenario, which is not known here; name the scenario file"
+            f" ({source}) as well"
+        )
+    return source, base, scenario
 
 
 def end(code: int) -> NoReturn:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import say, tells_events
-from raybench.cluster.package import stage_source
 from raybench.cluster.roofline import choose_nodes, measure_nodes
 from raybench.cluster.run import connected
 from raybench.cluster.spec import ClusterSpec
@@ -76,19 +73,10 @@ def submit_rooflines(
             errors.append(event)
 
     make_writable(request.runs_dir)
-    with tempfile.TemporaryDirectory(prefix="raybench-") as folder:
-        client = jobs.connect(cluster.address, cluster.headers, cluster.verify)
-        if cluster.package.ship:
-            stage_source(Path(folder))
+    with jobs.source_for(cluster) as folder:
+        client = jobs.connect(cluster)
         job = f"roofline-{secrets.token_hex(4)}"
-        jobs.submit_job(
-            client,
-            _roofline_arguments(request, cluster),
-            submission_id=job,
-            python="python",
-            working_dir=Path(folder),
-            runtime_env=cluster.runtime_env.as_ray_takes_it(),
-        )
+        jobs.submit_job(client, cluster, _roofline_arguments(request, cluster), submission_id=job, folder=folder)
         progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
         try:
             status = jobs.follow(client, job, on_event, said.append)

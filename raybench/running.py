@@ -110,7 +110,7 @@ def run(
 
 def _settle_own_ray() -> None:
     """Where no RAY_ADDRESS says which Ray to join, one is started for this process."""
-    if "RAY_ADDRESS" not in os.environ:
+    if not os.environ.get("RAY_ADDRESS"):
         from raybench.cluster import auth
 
         auth.for_own_ray()

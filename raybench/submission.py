@@ -65,27 +65,25 @@ class Listener:
             console.print(f"raybench: {self.error['message']}", style="red", markup=False, soft_wrap=True)
 
 
-def submit_run(request: RunRequest, cluster: ClusterSpec | None, console: Console, *, no_wait: bool) -> int:
-    """The whole of `raybench submit`; the exit code. cluster: None = a local Ray of our own."""
+def submit_run(request: RunRequest, spec: ClusterSpec | None, console: Console, *, no_wait: bool) -> int:
+    """The whole of `raybench submit`; the exit code. spec: None = a local Ray of our own."""
     make_writable(request.runs_dir)
     with ExitStack() as stack:
-        if cluster is None:
+        if spec is None:
             console.print("starting a local Ray", style="dim")
-            address = stack.enter_context(local_ray())
-        else:
-            address = cluster.address
+        cluster = spec or stack.enter_context(local_ray())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raybench-")))
-        submission, arguments = _staged(request, cluster, address, folder)
-        client = submission.connect()
-        if cluster is not None:  # found again by later commands, whatever becomes of this one
+        submission, arguments = _staged(request, cluster, folder, here=spec is None)
+        client = jobs.connect(cluster)
+        if spec is not None:  # found again by later commands, whatever becomes of this one
             submission.save(request.runs_dir)
         jobs.submit_job(
             client,
+            cluster,
             arguments,
             submission_id=submission.submission_id,
             python=submission.python,
-            working_dir=None if cluster is None else folder,
-            runtime_env={} if cluster is None else cluster.runtime_env.as_ray_takes_it(),
+            folder=None if spec is None else folder,
         )
         console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
         if no_wait:
@@ -93,34 +91,34 @@ def submit_run(request: RunRequest, cluster: ClusterSpec | None, console: Consol
             return EXIT_OK
         listener = _follow(client, submission, console)
         run = _bring_home(client, submission, request.runs_dir, listener, console)
-        again = "" if cluster is None else ", and --cluster or --address as now"
+        again = "" if spec is None else ", and --cluster or --address as now"
         return _conclude(run, listener, console, again)  # before the local Ray is stopped, which takes seconds
 
 
 def _staged(
-    request: RunRequest, cluster: ClusterSpec | None, address: str, folder: Path
+    request: RunRequest, cluster: ClusterSpec, folder: Path, *, here: bool
 ) -> tuple[jobs.Submission, list[str]]:
-    """The run as a job whose files are in `folder`: how to find it again, and the arguments of its command."""
+    """The run as a job whose files are in `folder`: how to find it again, and the arguments of its command.
+
+    here: the job runs on this machine, and reads everything where it lies.
+    """
     from raybench.cluster.run import new_run_id
 
     run_id = new_run_id(request.scenario) if request.resume is None else request.resume.name
-    job = _next_submission_id(request.runs_dir, run_id)
-    if cluster is None:  # everything is read where it lies
+    if here:
         stage_scenario(request.scenario, folder)
-        path = str(request.resume or request.runs_dir / run_id)
-        submission = jobs.Submission(run_id, address, job, path, sys.executable)
+        path, python = str(request.resume or request.runs_dir / run_id), sys.executable
         arguments = ["run", str(folder / SCENARIO_FILE), "--base", str(request.base)]
     else:
         ship, bytes_max = cluster.package.ship, cluster.package.max_bytes
         stage(request.scenario, request.base, folder, ship_source=ship, bytes_max=bytes_max)
-        path = f"{cluster.runs_dir}/{run_id}"
-        way_there = (cluster.token_env, dict(cluster.headers), cluster.verify)
-        submission = jobs.Submission(run_id, address, job, path, "python", *way_there)
+        path, python = f"{cluster.runs_dir}/{run_id}", "python"
         arguments = ["run", SCENARIO_FILE]
     fresh = ["--runs-dir", str(Path(path).parent), "--run-id", run_id]
     arguments += fresh if request.resume is None else ["--resume", path]
     arguments += ["--source", request.source, *(["--force"] if request.force else [])]
-    return submission, arguments
+    submission_id = _next_submission_id(request.runs_dir, run_id)
+    return jobs.Submission(run_id, submission_id, path, python, cluster), arguments
 
 
 def _next_submission_id(runs_dir: Path, run_id: str) -> str:
@@ -193,8 +191,8 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console, ag
 
 def _reconnect(run: str, runs_dir: Path) -> tuple[Any, jobs.Submission]:
     submission = jobs.Submission.load(runs_dir, run)
-    auth.for_cluster(submission.token_env)
-    return submission.connect(), submission
+    auth.for_cluster(submission.cluster.token_env)
+    return jobs.connect(submission.cluster), submission
 
 
 def job_status(run: str, runs_dir: Path) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from raybench.cluster.spec import ClusterSpec, Package
 from raybench.cluster.submit import connect
 from raybench.deploy.ports import free_ports
 from raybench.deploy.process import LaunchedProcess
@@ -24,8 +25,8 @@ GRACE_S = 1.0
 
 
 @contextmanager
-def local_ray() -> Iterator[str]:
-    """Start it and give its Job API address; end it with the block. `auth.for_own_ray` was called before.
+def local_ray() -> Iterator[ClusterSpec]:
+    """Start it and say how it is reached; end it with the block. `auth.for_own_ray` was called before.
 
     All its ports are its own, also the job agent's, which a second Ray on the machine would otherwise
     find taken and then refuse jobs. Its files lie in a private folder, so that it neither joins nor
@@ -33,19 +34,19 @@ def local_ray() -> Iterator[str]:
     """
     folder = Path(tempfile.mkdtemp(prefix="rb"))
     gcs, dashboard, agent, client = free_ports(4)
-    address = f"http://127.0.0.1:{dashboard}"
+    own = ClusterSpec(name="local", address=f"http://127.0.0.1:{dashboard}", package=Package(ship=False))
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", f"--temp-dir={folder}"]
     command += ["--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"]
     command += [f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}"]
     command += ["--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"]
 
-    def answers(_process: LaunchedProcess) -> str | None:
+    def answers(_process: LaunchedProcess) -> ClusterSpec | None:
         try:
-            connect(address)
+            connect(own)
         except ClusterError:
             return None
-        return address
+        return own
 
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)

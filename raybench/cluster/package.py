@@ -120,6 +120,16 @@ def _with_inputs(scenario: Scenario, base: Path) -> tuple[Scenario, dict[str, Pa
     return scenario.model_copy(update={"corpus": corpus, "workloads": workloads}), inputs
 
 
+def files_beside(scenario: Scenario) -> list[str]:
+    """The files that the scenario names relative to itself."""
+    sets = [workload.prompt_set for workload in scenario.workloads if workload.prompt_set is not None]
+    named: list[Corpus | TraceReplay | PromptFile | None] = [scenario.corpus]
+    named += [workload.trace for workload in scenario.workloads]
+    named += [prompt for prompt_set in sets for prompt in prompt_set.prompts]
+    paths = [one.path for one in named if one is not None and one.path is not None]
+    return [path for path in paths if not Path(path).is_absolute()]
+
+
 def _source(path: str | None, base: Path, kind: str) -> Path | None:
     """The file or folder beside the scenario that `path` names; None for what does not travel."""
     if path is None or Path(path).is_absolute():

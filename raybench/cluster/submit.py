@@ -11,15 +11,20 @@ import logging
 import re
 import secrets
 import shlex
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from raybench.cluster.archive import Importer
 from raybench.cluster.events import EVENTS_VARIABLE, LineSplitter, read_line
+from raybench.cluster.package import stage_source
+from raybench.cluster.spec import ClusterSpec
 from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, ClusterError, RunDirectoryError
 from raybench.records.strict_json import read_json, write_json
 
@@ -49,20 +54,14 @@ class Submission:
     """How to find a submitted run again. remote_run_path: the run directory on the coordinator's node."""
 
     run_id: str
-    address: str
     submission_id: str
     remote_run_path: str
     python: str
-    token_env: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
-    verify: bool | str = True
-
-    def connect(self) -> JobSubmissionClient:
-        """Raises ClusterError."""
-        return connect(self.address, self.headers, self.verify)
+    cluster: ClusterSpec
 
     def save(self, runs_dir: Path) -> None:
-        write_json(runs_dir / SUBMISSIONS / f"{self.run_id}.json", asdict(self))
+        told = {**vars(self), "cluster": self.cluster.model_dump(mode="json")}
+        write_json(runs_dir / SUBMISSIONS / f"{self.run_id}.json", told)
 
     @classmethod
     def load(cls, runs_dir: Path, run: str) -> Submission:
@@ -75,14 +74,12 @@ class Submission:
             raise RunDirectoryError(f"no run {run_id} was submitted from {runs_dir}{text}")
         told: Any = read_json(path)
         try:
-            return cls(**told)
-        except TypeError:
+            return cls(**{**told, "cluster": ClusterSpec.model_validate(told["cluster"])})
+        except (KeyError, TypeError, ValidationError):
             raise RunDirectoryError(f"{path}: not a submission of this version of raybench") from None
 
 
-def connect(
-    address: str, headers: Mapping[str, str] | None = None, verify: bool | str = True
-) -> JobSubmissionClient:
+def connect(cluster: ClusterSpec) -> JobSubmissionClient:
     """A client of the Job API. Raises ClusterError with the way out when nothing answers there."""
     from ray.exceptions import RayError
     from ray.job_submission import JobSubmissionClient
@@ -92,34 +89,34 @@ def connect(
         logging.getLogger(f"ray.dashboard.{name}").setLevel(logging.WARNING)
     logging.getLogger("ray._private.runtime_env.packaging").setLevel(logging.WARNING)
     try:
-        return JobSubmissionClient(address, headers=dict(headers or {}), verify=verify)
+        return JobSubmissionClient(cluster.address, headers=dict(cluster.headers), verify=cluster.verify)
     except (ConnectionError, RayError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ClusterError(
-            f"no Ray Job API at {address}: {first}; the address is the dashboard's, as http://head:8265, and a"
-            " cluster with RAY_AUTH_MODE=token needs RAY_AUTH_TOKEN or `token_env` in the cluster file"
+            f"no Ray Job API at {cluster.address}: {first}; the address is the dashboard's, as http://head:8265,"
+            " and a cluster with RAY_AUTH_MODE=token needs RAY_AUTH_TOKEN or `token_env` in the cluster file"
         ) from error
 
 
 def submit_job(
     client: JobSubmissionClient,
+    cluster: ClusterSpec,
     arguments: list[str],
     *,
     submission_id: str,
-    python: str,
-    working_dir: Path | None,
-    runtime_env: Mapping[str, Any],
+    python: str = "python",
+    folder: Path | None = None,
 ) -> None:
-    """Start `python -m raybench ARGUMENTS` as a Ray job.
+    """Start `python -m raybench ARGUMENTS` as a Ray job, with `folder` as its working directory on the cluster.
 
     A Ray that has just started refuses jobs until its agent is up, and a busy one may answer late with an error of
     its own (status 5xx): both are tried again. An answer that was lost after the job was taken is no error.
     """
-    environment = dict(runtime_env)
+    environment = cluster.runtime_env.as_ray_takes_it()
     variables = {EVENTS_VARIABLE: "1", "RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1"}
     environment["env_vars"] = {**environment.get("env_vars", {}), **variables}
-    if working_dir is not None:
-        environment["working_dir"] = str(working_dir)
+    if folder is not None:
+        environment["working_dir"] = str(folder)
     end = time.monotonic() + AGENT_TIMEOUT_S
     tried_before = False
     while True:
@@ -158,6 +155,17 @@ def explained(submission_id: str) -> Iterator[None]:
             f"the cluster says nothing of the job {submission_id} ({last}); if it was started anew, it has"
             " forgotten its jobs, and what the run had committed lies in the run directory on its head node"
         ) from error
+
+
+@contextmanager
+def source_for(cluster: ClusterSpec) -> Iterator[Path | None]:
+    """A folder with our source, for a job that reads nothing else; None where the nodes have raybench."""
+    if not cluster.package.ship:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="raybench-") as name:
+        stage_source(Path(name))
+        yield Path(name)
 
 
 def log_lines(client: JobSubmissionClient, submission_id: str) -> list[str]:
@@ -258,10 +266,11 @@ def fetch(client: JobSubmissionClient, submission: Submission, target: Path) -> 
         elif event["kind"] == "error":
             said.append(str(event["message"]))
 
+    cluster, arguments = submission.cluster, ["export", submission.remote_run_path]
     job = f"{submission.submission_id}-fetch-{secrets.token_hex(3)}"
-    arguments = ["export", submission.remote_run_path]
-    submit_job(client, arguments, submission_id=job, python=submission.python, working_dir=None, runtime_env={})
-    status = follow(client, job, on_event, said.append)
+    with source_for(cluster) as folder:
+        submit_job(client, cluster, arguments, submission_id=job, python=submission.python, folder=folder)
+        status = follow(client, job, on_event, said.append)
     if not importer.complete:
         detail = said[-1] if said else status
         raise ClusterError(f"the run directory {submission.remote_run_path} could not be fetched: {detail}")

@@ -7,11 +7,11 @@ others, so that they die with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ray.exceptions import RayActorError
 
@@ -30,6 +30,8 @@ from raybench.records.rundir import RunDirectory
 from raybench.records.strict_json import read_json, write_json
 from raybench.scenario.plan import make_plan
 from raybench.scenario.schema import Arm, Scenario, Service
+
+T = TypeVar("T")
 
 #: Limit of a small call to an actor that is known to live.
 CALL_TIMEOUT_S = 30.0
@@ -171,9 +173,9 @@ class RayTargetHost:
 
     async def clocks(self) -> dict[str, ClockOffset]:
         measured = {COORDINATOR: ClockOffset(0, 0, self._clock.reading().wall_ahead_ns)}
-        with suppress(ClusterError):
-            what = "the clock of the target host"
-            measured[TARGET] = await told(measure_offset(self._actor, self._clock), what, CALL_TIMEOUT_S)
+        offset = await _answered(measure_offset(self._actor, self._clock), "the clock of the target host")
+        if offset is not None:
+            measured[TARGET] = offset
         return measured if self._gpus is None else measured | await self._gpus.clocks()
 
     async def watch_log(self, arm_name: str, arm: Arm) -> LogReading:
@@ -185,26 +187,25 @@ class RayTargetHost:
         return LogReading(part) if reason is None else LogReading(reason=reason)
 
     async def log_position(self) -> int | None:
-        try:
-            return await told(self._actor.log_position.remote(), "the log on the target host", CALL_TIMEOUT_S)
-        except ClusterError:
-            return None
+        return await _answered(self._actor.log_position.remote(), "the log on the target host")
 
     async def unwatch_log(self) -> None:
         await told(self._actor.unwatch_log.remote(), "ending the reading of the log", CALL_TIMEOUT_S)
 
     async def watch_links(self) -> None:
-        with suppress(ClusterError):  # a host that is gone is found out by whoever needs it
-            call = self._actor.watch_links.remote(self._clients_elsewhere)
-            await told(call, "the target host's links", CALL_TIMEOUT_S)
+        await _answered(self._actor.watch_links.remote(self._clients_elsewhere), "the target host's links")
 
     async def link_changes(self) -> int | None:
-        changes: int | None = None
-        with suppress(ClusterError):
-            changes = await told(self._actor.link_changes.remote(), "the target host's links", CALL_TIMEOUT_S)
-        return changes
+        return await _answered(self._actor.link_changes.remote(), "the target host's links")
 
     async def unwatch_gpus(self) -> None:
         if self._gpus is not None:
             await self._gpus.stop()
             self._gpus = None
+
+
+async def _answered(call: Awaitable[T], what: str) -> T | None:
+    """None from a host that is gone or silent: that is found out by whoever needs it."""
+    with suppress(ClusterError):
+        return await told(call, what, CALL_TIMEOUT_S)
+    return None

@@ -10,11 +10,11 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from raybench.deploy.diagnosis import Reason, diagnose, kernel_kills, memory_mib
 from raybench.deploy.gpu_memory import FreeMemory, free_memory, wait_released
@@ -105,9 +105,10 @@ class LaunchedArm:
         before = free()
         self._kernel_kills = kernel_kills()
         self._began_ns = time.monotonic_ns()
+        told: Any = redact({"argv": launch.effective_argv, "env": launch.env})
         self.record = ProcessRecord(
-            argv=_without_secrets(launch.effective_argv),
-            env=_named_without_secrets(launch.env),
+            argv=told["argv"],
+            env=told["env"],
             cwd=launch.cwd,
             parameters=dict(launch.parameters),
             began_unix_ns=time.time_ns(),
@@ -244,15 +245,3 @@ def _lines_of(path: Path, start: int) -> Iterator[str]:
                 yield line.decode("utf-8", "replace")
     except FileNotFoundError:
         return
-
-
-def _without_secrets(argv: list[str]) -> list[str]:
-    cleaned = redact(argv)
-    assert isinstance(cleaned, list), "redact keeps the shape"
-    return cleaned
-
-
-def _named_without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    cleaned = redact(dict(env))
-    assert isinstance(cleaned, dict), "redact keeps the shape"
-    return cleaned

@@ -217,6 +217,24 @@ def test_a_manifest_that_cannot_be_used(cli: Cli, tmp_path: Path, manifest: str)
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("path", ["corpus/ids.npy", "/on/the/head/ids.npy"])
+def test_a_run_of_a_cluster_whose_files_stood_beside_its_scenario_is_resumed_with_that(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("raybench.submission.submit_run", lambda *_, **__: 0)
+    monkeypatch.setattr("raybench.cluster.auth.for_cluster", lambda _: None)
+    given = {**effective(scenario()), "corpus": {"path": path}}
+    manifest = {"scenario": given, "base": "/gone", "scenario_source": "mine.yaml"}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    code, _, err = cli("submit", "--resume", tmp_path, "--address", "http://head:8265")
+    if path.startswith("/"):
+        assert (code, err) == (0, "")
+    else:
+        assert code == 2
+        assert "corpus/ids.npy stood beside its scenario" in err
+        assert "name the scenario file (mine.yaml) as well" in err
+
+
 def test_not_to_wait_needs_a_cluster_that_goes_on(cli: Cli) -> None:
     code, _, err = cli("submit", "demo", "--no-wait")
     assert (code, "--no-wait needs a running cluster" in err) == (2, True)

@@ -16,8 +16,8 @@ from raybench import submission
 from raybench.arguments import RunRequest
 from raybench.cluster import submit as jobs
 from raybench.cluster.events import event_line
-from raybench.cluster.spec import cluster_at
-from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, RunDirectoryError
+from raybench.cluster.spec import ClusterSpec, Package, RuntimeEnv, cluster_at
+from raybench.errors import EXIT_CLUSTER, EXIT_NOT_ALL_VALID, ClusterError, RunDirectoryError
 from raybench.protocol.roofline import Effort, RooflineRequest, Settings
 from raybench.roofline import submit_rooflines
 from raybench.scenario.schema import Placement
@@ -37,10 +37,14 @@ class Api:
         self.status = status
         self.interrupted = interrupted
         self.submitted: list[str] = []
+        self.environments: list[dict[str, Any]] = []
+        self.with_source: list[bool] = []
         self.stopped = False
 
-    def submit_job(self, *, submission_id: str, **_: object) -> None:
+    def submit_job(self, *, submission_id: str, runtime_env: dict[str, Any], **_: object) -> None:
         self.submitted.append(submission_id)
+        self.environments.append(runtime_env)
+        self.with_source.append((Path(runtime_env.get("working_dir", "none")) / "raybench" / "cli.py").is_file())
 
     async def tail_job_logs(self, _job: str) -> AsyncIterator[str]:
         yield self.log
@@ -93,8 +97,28 @@ def test_a_run_that_was_refused_has_no_records_to_fetch(
     assert "raybench: run other is loading http://h:1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("ship", [True, False])
+def test_the_job_that_brings_records_home_finds_raybench_where_the_run_found_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ship: bool
+) -> None:
+    """On nodes without raybench that is the source that travels, in the environment of the cluster file."""
+    api = Api()
+    cluster = ClusterSpec(
+        name="c",
+        address="http://head:8265",
+        runtime_env=RuntimeEnv(pip=["typer"], env_vars={"A": "b"}),
+        package=Package(ship=ship),
+    )
+    jobs.Submission("r", "r", "/on/the/head", "python", cluster).save(tmp_path)
+    with pytest.raises(ClusterError, match="could not be fetched: SUCCEEDED"):
+        jobs.fetch(api, jobs.Submission.load(tmp_path, "r"), tmp_path / "home")  # type: ignore[arg-type]
+    [environment] = api.environments
+    assert (environment["pip"], environment["env_vars"]["A"]) == (["typer"], "b")
+    assert api.with_source == [ship]
+
+
 def known(runs_dir: Path) -> str:
-    jobs.Submission("r", "http://head:8265", "r", "/on/the/head", "python").save(runs_dir)
+    jobs.Submission("r", "r", "/on/the/head", "python", cluster_at("http://head:8265")).save(runs_dir)
     return "r"
 
 

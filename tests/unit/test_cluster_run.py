@@ -6,8 +6,10 @@ import socket
 
 import pytest
 
+from raybench.cluster import auth
 from raybench.cluster.run import connected
 from raybench.errors import ClusterError
+from raybench.running import _settle_own_ray
 
 
 def test_an_address_where_nobody_listens_is_refused_before_ray_tries_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,6 +22,24 @@ def test_an_address_where_nobody_listens_is_refused_before_ray_tries_it(monkeypa
             connected(),
         ):
             pass
+
+
+@pytest.mark.parametrize("address", ["", None])
+def test_a_ray_of_its_own_is_settled_where_no_address_is_given(
+    address: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty variable is none: Ray would be started with neither token nor loopback."""
+    settled, given = [], []
+    monkeypatch.setattr(auth, "for_own_ray", lambda: settled.append(True))
+    monkeypatch.setattr("ray.init", lambda **settings: given.append(settings["address"]))
+    if address is None:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    else:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    _settle_own_ray()
+    with connected():
+        pass
+    assert (settled, given) == ([True], ["local"])
 
 
 @pytest.mark.parametrize("address", ["auto", "local", "head:"])
