@@ -28,7 +28,7 @@ def test_every_shipped_scenario_can_be_rehearsed_with_its_points(path: Path) -> 
     need = max(map(corpus_need, make_plan(simulated).windows.values()), default=0)
     assert simulated.corpus.synthetic is not None
     assert simulated.corpus.synthetic.tokens >= need
-    assert Scenario.model_validate(effective(simulated)) == Scenario.model_validate(effective(simulated))
+    assert effective(Scenario.model_validate(effective(simulated))) == effective(simulated)
 
 
 def test_the_two_deployments_of_the_first_seed_are_simulated_as_themselves() -> None:
