@@ -451,6 +451,14 @@ class Stage:
     def commits(self) -> list[tuple[str, int | None, str]]:
         return [(e["point_id"], e["attempt"], e["verdict"]) for e in self.events("point_committed")]
 
+    async def play_interrupted(self) -> Outcome:
+        """One invocation that is given up, as by Ctrl-C, once the load number `hang_in` hangs."""
+        run = asyncio.ensure_future(self.play())
+        while not run.done() and not (hasattr(self, "fleet") and self.fleet.hanging.is_set()):
+            await asyncio.sleep(0)
+        run.cancel()
+        return await run
+
     async def play(self) -> Outcome:
         """One invocation, as `cluster/coordinator_actor.py` does it."""
         earlier = read_journal(self.run.journal) if self.run.journal.exists() else []

@@ -247,14 +247,7 @@ def test_an_interrupted_attempt_is_journalled_and_measured_again_under_a_new_num
 ) -> None:
     stage = on_stage(scenario(TWO), hang_in=2)
 
-    async def interrupt() -> Outcome:
-        run = asyncio.ensure_future(stage.play())
-        while not hasattr(stage, "fleet") or not stage.fleet.hanging.is_set():
-            await asyncio.sleep(0)
-        run.cancel()
-        return await run
-
-    outcome = asyncio.run(interrupt())
+    outcome = asyncio.run(stage.play_interrupted())
     assert (outcome.status, outcome.accepted, outcome.missing, outcome.exit_code) == ("interrupted", 1, 1, 1)
     (event,) = stage.events("attempt_interrupted")
     assert (event["point_id"], event["attempt"]) == ("arm/load/c3", 1)

@@ -94,14 +94,7 @@ def test_a_client_that_is_late_voids_the_point_and_says_so(tmp_path: Path, engin
 def test_a_resume_goes_on_with_the_same_schedule(tmp_path: Path, engine: FakeEngine) -> None:
     stage = Stage(tmp_path, scenario(RATES), engine, hang_in=2)
 
-    async def interrupt() -> Outcome:
-        run = asyncio.ensure_future(stage.play())
-        while not hasattr(stage, "fleet") or not stage.fleet.hanging.is_set():
-            await asyncio.sleep(0)
-        run.cancel()
-        return await run
-
-    assert asyncio.run(interrupt()).accepted == 1
+    assert asyncio.run(stage.play_interrupted()).accepted == 1
     before = [order.sends for order in stage.fleet.orders if order.point_id == "arm/load/r0.5" and order.sends]
     stage.hang_in = None
     assert play(stage).accepted == 2

@@ -119,16 +119,7 @@ def test_a_knee_is_where_throughput_stops_to_grow(on_stage: type[Stage]) -> None
 def test_a_resumed_search_goes_on_exactly_where_it_was(on_stage: type[Stage], interrupted_in: int) -> None:
     stage = on_stage(searching(SLO), linear(), hang_in=interrupted_in)
 
-    async def interrupt() -> Outcome:
-        task = asyncio.create_task(stage.play())
-        while not hasattr(stage, "fleet"):
-            await asyncio.sleep(0)
-        hanging = asyncio.create_task(stage.fleet.hanging.wait())
-        await asyncio.wait({task, hanging}, return_when=asyncio.FIRST_COMPLETED)
-        task.cancel()
-        return await task
-
-    outcome = asyncio.run(interrupt())
+    outcome = asyncio.run(stage.play_interrupted())
     assert (outcome.status, outcome.accepted, outcome.missing) == ("interrupted", interrupted_in - 1, 1)
     (entry,) = entries(stage)
     assert (entry["status"], len(entry["probes"])) == ("unfinished", interrupted_in - 1)
