@@ -10,6 +10,7 @@ from typing import Any, get_args
 import aiohttp
 import pytest
 from aiohttp import client_exceptions
+from engine_captures import FIVE_WRITES
 from fault_server import DONE, Asked, FaultServer, Script, Wire, answer, full_backlog, generate_event
 from rig import SHAPE, assert_stamps_ordered, exchange, order, run, send
 
@@ -86,18 +87,10 @@ def test_an_answer_without_any_count_has_unknown_tokens_and_not_zero() -> None:
 
 # O-S1 and O-S5 over a socket
 
-O_S1 = (
-    b"data:",
-    b' {"choices":[{"index":0,"text":"a"}]}\n',
-    b'\ndata:{"choices":[{"index":0,"text":"',
-    b' b"}]}\n\ndata: {"choices":[{"index":0,"text":" "}]}\n\ndata: [DO',
-    b"NE]\n\n",
-)
-
 
 @pytest.mark.parametrize(
     "writes",
-    [O_S1, (b"".join(O_S1),), tuple(bytes([byte]) for byte in b"".join(O_S1))],
+    [FIVE_WRITES, (b"".join(FIVE_WRITES),), tuple(bytes([byte]) for byte in b"".join(FIVE_WRITES))],
     ids=["five writes", "one write", "a byte a write"],
 )
 def test_o_s1_an_event_is_not_a_network_read(writes: tuple[bytes, ...]) -> None:

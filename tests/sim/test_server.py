@@ -121,6 +121,8 @@ def test_the_plain_answer_equals_the_last_event_of_a_stream(url: str) -> None:
 
 
 def test_o_l1_the_server_knows_how_many_were_in_flight_and_what_arrived() -> None:
+    """45 slots wait behind the 16 that run, so that all 45 are inside before the first of them ends."""
+
     async def load(session: aiohttp.ClientSession) -> Any:
         unsent = iter(range(90))
 
@@ -128,18 +130,34 @@ def test_o_l1_the_server_knows_how_many_were_in_flight_and_what_arrived() -> Non
             for start in unsent:
                 await generate(session, body(start, rid=f"r{start:03d}"))
 
-        await asyncio.gather(*(slot() for _ in range(45)))
+        async def hold(number: int) -> None:
+            data = body(100 + number, output=30_000, rid=f"before{number or ''}", stream=False)
+            async with session.post("/generate", json=data) as reply:
+                await reply.read()
+
+        async def until(name: str, count: int) -> None:
+            while (await get(session, "/sim/state"))[name] < count:
+                await asyncio.sleep(0.02)
+
+        before = [asyncio.ensure_future(hold(number)) for number in range(16)]
+        await until("running_max", 16)
+        slots = [asyncio.ensure_future(slot()) for _ in range(45)]
+        await until("in_flight", 16 + 45)
+        async with session.post("/abort_request", json={"rid": "before"}):
+            pass
+        await asyncio.gather(*before, *slots)
         return await get(session, "/sim/state")
 
-    with running(Sim(max_running_requests=16)) as url:
+    with running(Sim(max_running_requests=16, kv_pool_tokens=2 * 1024 * 1024)) as url:
         state = talk(url, load)
-    assert state["in_flight_max"] == 45
-    assert state["running_max"] == 16
+    assert (state["in_flight_max"], state["running_max"]) == (16 + 45, 16)
     begin, end = (np.array([one[key] for one in state["arrivals"]]) * 1e9 for key in ("unix_s", "end_unix_s"))
-    assert in_flight(begin.astype(np.int64), end.astype(np.int64)).peak == 45
-    assert sorted(arrival["rid"] for arrival in state["arrivals"]) == [f"r{n:03d}" for n in range(90)]
-    assert len({arrival["first_page"] for arrival in state["arrivals"]}) == 90
-    assert {(a["output_tokens"], a["cached_tokens"], a["finish"]) for a in state["arrivals"]} == {(8, 0, "length")}
+    assert in_flight(begin.astype(np.int64), end.astype(np.int64)).peak == 16 + 45
+    seen = [one for one in state["arrivals"] if not one["rid"].startswith("before")]
+    assert len(state["arrivals"]) == 16 + 90
+    assert sorted(one["rid"] for one in seen) == [f"r{n:03d}" for n in range(90)]
+    assert len({one["first_page"] for one in seen}) == 90
+    assert {(one["output_tokens"], one["cached_tokens"], one["finish"]) for one in seen} == {(8, 0, "length")}
 
 
 def test_o_n1_hundreds_of_streams_run_at_once() -> None:

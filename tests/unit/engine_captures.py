@@ -22,6 +22,15 @@ LLAMACPP = "llamacpp-xllamacpp-2026.10.11549"
 TRANSFORMERS = "transformers-5.24.0-serve"
 EVENT_BYTES_MAX = 64 * 1024 * 1024
 
+#: The writes of case O-S1, made by hand: three tokens and the end, cut anywhere.
+FIVE_WRITES = (
+    b"data:",
+    b' {"choices":[{"index":0,"text":"a"}]}\n',
+    b'\ndata:{"choices":[{"index":0,"text":"',
+    b' b"}]}\n\ndata: {"choices":[{"index":0,"text":" "}]}\n\ndata: [DO',
+    b"NE]\n\n",
+)
+
 
 @dataclass(frozen=True)
 class Capture:

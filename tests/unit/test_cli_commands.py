@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 from protocol_fakes import scenario
 from test_protocol_client_checks import roofline
 
 import raybench
 from raybench.arguments import scenario_path
-from raybench.cli import app, main
+from raybench.cli import app
 from raybench.cluster.events import read_line
 from raybench.records.roofline import store_roofline
 from raybench.scenario.load import effective
@@ -42,20 +43,6 @@ def no_contact(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     return Cli(capsys)
-
-
-class Cli:
-    """`cli("check", path)` -> (exit code, stdout, stderr)."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        code = ended.value.code
-        text = self._capsys.readouterr()
-        return (0 if code is None else int(code)), text.out, text.err
 
 
 def test_the_version_is_shown_without_a_command(cli: Cli) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine_captures import FIVE_WRITES
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,21 +22,14 @@ def one_byte_each(data: bytes) -> list[bytes]:
 
 
 def test_o_s1_the_five_writes_give_the_events_of_one_write() -> None:
-    writes = [
-        b"data:",
-        b' {"choices":[{"index":0,"text":"a"}]}\n',
-        b'\ndata:{"choices":[{"index":0,"text":"',
-        b' b"}]}\n\ndata: {"choices":[{"index":0,"text":" "}]}\n\ndata: [DO',
-        b"NE]\n\n",
-    ]
     expected = [
         b'{"choices":[{"index":0,"text":"a"}]}',
         b'{"choices":[{"index":0,"text":" b"}]}',
         b'{"choices":[{"index":0,"text":" "}]}',
         b"[DONE]",
     ]
-    whole = b"".join(writes)
-    assert payloads(writes) == (expected, False)
+    whole = b"".join(FIVE_WRITES)
+    assert payloads(list(FIVE_WRITES)) == (expected, False)
     assert payloads([whole]) == (expected, False)
     assert payloads(one_byte_each(whole)) == (expected, False)
 

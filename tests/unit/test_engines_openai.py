@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from engine_captures import EVENT_BYTES_MAX, FakeHttp, decode
+from engine_captures import EVENT_BYTES_MAX, FIVE_WRITES, FakeHttp, decode
 
 from raybench.engines import ENGINES
 from raybench.engines.contract import Answer, Reply, RequestShape, ToolCall
@@ -41,15 +41,8 @@ def usage(**fields: object) -> dict[str, object]:
 
 
 def test_o_s1_three_tokens_and_their_exact_text_from_five_writes() -> None:
-    writes = [
-        b"data:",
-        b' {"choices":[{"index":0,"text":"a"}]}\n',
-        b'\ndata:{"choices":[{"index":0,"text":"',
-        b' b"}]}\n\ndata: {"choices":[{"index":0,"text":" "}]}\n\ndata: [DO',
-        b"NE]\n\n",
-    ]
-    whole = b"".join(writes)
-    for reads in (writes, [whole], [whole[i : i + 1] for i in range(len(whole))]):
+    whole = b"".join(FIVE_WRITES)
+    for reads in (FIVE_WRITES, [whole], [whole[i : i + 1] for i in range(len(whole))]):
         decoder = OPENAI.decoder(COMPLETIONS, event_bytes_max=EVENT_BYTES_MAX)
         answer = decode(decoder, list(enumerate(reads, start=1)))
         assert (answer.text, len(answer.text), len(answer.chunk_ns)) == ("a b ", 4, 3)

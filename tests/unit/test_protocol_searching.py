@@ -36,6 +36,11 @@ def linear(**changes: Any) -> FakeEngine:
     return FakeEngine(ttft_s=lambda streams: streams / 100, **changes)
 
 
+#: What a search for SLO measures on that engine, in this order, and what it comes to.
+LEVELS = ["c1", "c2", "c4", "c8", "c16", "c32", "c64", "c45", "c54", "c49"]
+FOUND = {"status": "found", "level": 45, "passes": 45, "fails": 49}
+
+
 @pytest.fixture
 def on_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Stage]:
     class Here(Stage):
@@ -71,8 +76,8 @@ def test_an_slo_search_measures_its_levels_as_points_and_finds_the_threshold(on_
     stage = on_stage(searching(SLO), linear())
     outcome = play(stage)
     assert (outcome.status, outcome.accepted, outcome.missing, outcome.exit_code) == ("complete", 10, 0, 0)
-    assert committed(stage) == ["c1", "c2", "c4", "c8", "c16", "c32", "c64", "c45", "c54", "c49"]
-    assert result(stage) == {"status": "found", "level": 45, "passes": 45, "fails": 49}
+    assert committed(stage) == LEVELS
+    assert result(stage) == FOUND
     points = stage.run.read_manifest()["points"]
     assert [point["point_id"].rpartition("/")[2] for point in points] == committed(stage)
     assert [point["requests"] for point in points[-2:]] == [54, 49]
@@ -112,9 +117,7 @@ def test_a_knee_is_where_throughput_stops_to_grow(on_stage: type[Stage]) -> None
 
 @pytest.mark.parametrize("interrupted_in", [1, 3, 7, 9])
 def test_a_resumed_search_goes_on_exactly_where_it_was(on_stage: type[Stage], interrupted_in: int) -> None:
-    whole = on_stage(searching(SLO), linear(), "whole")
-    play(whole)
-    stage = on_stage(searching(SLO), linear(), "resumed", hang_in=interrupted_in)
+    stage = on_stage(searching(SLO), linear(), hang_in=interrupted_in)
 
     outcome = asyncio.run(stage.play_until_it_hangs())
     assert (outcome.status, outcome.accepted, outcome.missing) == ("interrupted", interrupted_in - 1, 1)
@@ -122,10 +125,10 @@ def test_a_resumed_search_goes_on_exactly_where_it_was(on_stage: type[Stage], in
     assert (entry["status"], len(entry["probes"])) == ("unfinished", interrupted_in - 1)
     again = play(stage)
     assert (again.status, again.accepted, again.exit_code) == ("complete", 10, 0)
-    assert committed(stage) == committed(whole)
-    assert result(stage) == result(whole)
+    assert committed(stage) == LEVELS
+    assert result(stage) == FOUND
     planned = [point["point_id"] for point in stage.run.read_manifest()["points"]]
-    assert sorted(planned) == sorted(f"arm/load/{level}" for level in committed(whole))
+    assert sorted(planned) == sorted(f"arm/load/{level}" for level in LEVELS)
 
 
 def test_a_run_whose_searches_have_ended_is_not_done_again(on_stage: type[Stage]) -> None:

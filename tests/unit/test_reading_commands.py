@@ -9,28 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 from synthetic_run import whole_run
 
 from raybench.analysis.merge import merge
-from raybench.cli import main
 from raybench.report.published import read_published, write_imported
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "seed1"
 FAST, WIDE = "TP8+EAGLE3+AR", "TP2PP4"
 ANCHORS = ["--anchor", "1k-128/c8", "--anchor", "1k-4k/c8"]
-
-
-class Cli:
-    """`cli("compare", a, b)` -> (exit code, stdout, stderr)."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        text = self._capsys.readouterr()
-        return int(ended.value.code or 0), text.out, text.err
 
 
 @pytest.fixture

@@ -98,8 +98,9 @@ def modules() -> tuple[Module, ...]:
     return tuple(found)
 
 
-def own_modules() -> set[str]:
-    return {module.name for module in modules()}
+@cache
+def own_modules() -> frozenset[str]:
+    return frozenset(module.name for module in modules())
 
 
 def imported(module: Module) -> Iterator[tuple[int, str]]:
@@ -115,14 +116,14 @@ def imported(module: Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, dotted if dotted in own_modules() else node.module
 
 
-def is_for_types_only(module: Module, line: int) -> bool:
-    """Whether the line stands under `if TYPE_CHECKING:`, which never runs."""
-    return any(
-        isinstance(node, ast.If)
-        and isinstance(node.test, ast.Name)
-        and node.test.id == "TYPE_CHECKING"
-        and node.lineno < line <= (node.end_lineno or node.lineno)
+@cache
+def lines_for_types_only(module: Module) -> frozenset[int]:
+    """Those under `if TYPE_CHECKING:`, which never run."""
+    return frozenset(
+        line
         for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for line in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
     )
 
 
@@ -176,7 +177,7 @@ def test_there_is_no_import_cycle() -> None:
         module.name: {
             name
             for line, name in imported(module)
-            if name in own_modules() and name != module.name and not is_for_types_only(module, line)
+            if name in own_modules() and name != module.name and line not in lines_for_types_only(module)
         }
         for module in modules()
     }
