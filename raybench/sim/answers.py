@@ -13,7 +13,7 @@ import numpy as np
 from aiohttp import web
 
 from raybench.scenario.sim_block import AnswerFault
-from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, wants_stream
+from raybench.sim.asking import Ask, Refused, read_chat, read_completion, read_generate, read_object
 from raybench.sim.driver import Driver
 from raybench.sim.generate_wire import DONE, GenerateWire, error_event
 from raybench.sim.openai_wire import Kind, OpenAIWire
@@ -51,11 +51,12 @@ class Answers:
         ]
 
     async def generate(self, http: web.Request) -> web.StreamResponse:
-        data = await http.read()
+        body: dict[str, object] = {}
         try:
-            request = self._accept(read_generate(data, self._profile)).request
+            body = read_object(await http.read())
+            request = self._accept(read_generate(body, self._profile)).request
         except Refused as refused:
-            return await self._refuse_generate(http, refused, data)
+            return await self._refuse_generate(http, refused, stream=body.get("stream") is True)
         fate = self._faults.fate()
         if (spoiled := _spoiled_at_once(http, request, fate)) is not None:
             return spoiled
@@ -93,7 +94,7 @@ class Answers:
     async def _openai(self, http: web.Request, kind: Kind) -> web.StreamResponse:
         read = read_chat if kind == "chat" else read_completion
         try:
-            ask = self._accept(read(await http.read(), self._profile))
+            ask = self._accept(read(read_object(await http.read()), self._profile))
         except Refused as refused:
             if refused.shape == "validation":
                 return validation_reply(refused.message)
@@ -115,11 +116,11 @@ class Answers:
             raise Refused(f"Duplicate request ID detected: {ask.request.rid}")
         return ask
 
-    async def _refuse_generate(self, http: web.Request, refused: Refused, data: bytes) -> web.StreamResponse:
+    async def _refuse_generate(self, http: web.Request, refused: Refused, *, stream: bool) -> web.StreamResponse:
         if refused.shape == "validation":
             return validation_reply(refused.message)
         self._log(f"[http_server] Error: {refused.message}")
-        if wants_stream(data):
+        if stream:
             response = web.StreamResponse(headers=EVENT_STREAM)
             await response.prepare(http)
             await _send(http, response, Piece(error_event(refused.message) + DONE, "end"))

@@ -49,9 +49,19 @@ class Ask:
     said: Said | None = None
 
 
-def read_generate(data: bytes, profile: Profile) -> Ask:
-    """The body of `/generate`. Raises Refused, whose `stream` the caller finds with `wants_stream`."""
-    body = _read_object(data)
+def read_object(data: bytes) -> dict[str, object]:
+    """The body of any of the routes. Raises Refused."""
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the body is not JSON: {error}", "validation") from None
+    if not isinstance(body, dict):
+        raise Refused("the body must be a JSON object", "validation")
+    return body
+
+
+def read_generate(body: dict[str, object], profile: Profile) -> Ask:
+    """What `/generate` is asked. Raises Refused."""
     ids = body.get("input_ids")
     if ids is not None:
         prompt = _ids(ids, "input_ids")
@@ -66,17 +76,15 @@ def read_generate(data: bytes, profile: Profile) -> Ask:
     return Ask(_request(body, prompt, limit, sampling, profile), profile.model)
 
 
-def read_completion(data: bytes, profile: Profile) -> Ask:
-    """The body of `/v1/completions`."""
-    body = _read_object(data)
+def read_completion(body: dict[str, object], profile: Profile) -> Ask:
+    """What `/v1/completions` is asked. Raises Refused."""
     prompt = body.get("prompt")
     ids = tokenize(prompt) if isinstance(prompt, str) else _ids(prompt, "prompt")
     return _openai(body, ids, body.get("max_tokens", _DEFAULT_COMPLETION_TOKENS), profile)
 
 
-def read_chat(data: bytes, profile: Profile) -> Ask:
-    """The body of `/v1/chat/completions`; without max_tokens the answer may fill the context."""
-    body = _read_object(data)
+def read_chat(body: dict[str, object], profile: Profile) -> Ask:
+    """What `/v1/chat/completions` is asked; without max_tokens the answer may fill the context. Raises Refused."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise Refused("Messages cannot be empty.", "validation")
@@ -99,11 +107,6 @@ def read_chat(data: bytes, profile: Profile) -> Ask:
         raise Refused(str(error), "validation") from None
     ask.request.stops_at = None if said is None else said.tokens
     return replace(ask, said=said)
-
-
-def wants_stream(data: bytes) -> bool:
-    """Whether a body that was refused asked for a stream."""
-    return _read_object(data).get("stream") is True
 
 
 def _openai(body: dict[str, object], ids: NDArray[np.uint32], limit: object, profile: Profile) -> Ask:
@@ -166,13 +169,3 @@ def _ids(value: object, name: str) -> NDArray[np.uint32]:
     if ids.ndim != 1:
         raise Refused(f"{name}: a batch, which this simulated engine does not take", "validation")
     return ids
-
-
-def _read_object(data: bytes) -> dict[str, object]:
-    try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise Refused(f"the body is not JSON: {error}", "validation") from None
-    if not isinstance(body, dict):
-        raise Refused("the body must be a JSON object", "validation")
-    return body

@@ -10,7 +10,7 @@ import pytest
 from sim_rehearsal import ask, make_engine, prompt
 
 from raybench.scenario.sim_block import Sim
-from raybench.sim.asking import Refused, read_chat, read_completion, read_generate, wants_stream
+from raybench.sim.asking import Refused, read_chat, read_completion, read_generate, read_object
 from raybench.sim.clock import VirtualClock
 from raybench.sim.generate_wire import DONE, GenerateWire
 from raybench.sim.openai_wire import OpenAIWire
@@ -72,7 +72,7 @@ def test_reported_times_are_wall_times() -> None:
 
 def openai(kind: str, data: dict, sim: Sim | None = None) -> tuple[bytes, OpenAIWire]:
     read = read_chat if kind == "chat" else read_completion
-    asked = read(orjson.dumps(data), make_profile(sim or Sim()))
+    asked = read(data, make_profile(sim or Sim()))
     engine = make_engine(sim)
     wire = OpenAIWire(kind, asked, engine.ring, engine.faults, 1_796_056_626)
     engine.submit(asked.request, 0.0)
@@ -138,7 +138,7 @@ def read_whole_body(data: bytes) -> tuple[str, str, list, str, dict]:
 
 def refused(read: object, data: dict) -> Refused:
     with pytest.raises(Refused) as caught:
-        read(orjson.dumps(data), PROFILE)
+        read(data, PROFILE)
     return caught.value
 
 
@@ -147,7 +147,7 @@ def refused(read: object, data: dict) -> Refused:
 )
 def test_a_body_of_the_wrong_form_is_refused_before_its_values(data: bytes) -> None:
     with pytest.raises(Refused) as caught:
-        read_generate(data, PROFILE)
+        read_generate(read_object(data), PROFILE)
     assert caught.value.shape == "validation"
 
 
@@ -157,7 +157,6 @@ def test_an_output_length_that_is_no_whole_number_is_refused(new_tokens: object)
 
 
 def test_defaults_are_those_of_sglang() -> None:
-    request = read_generate(orjson.dumps({"input_ids": [1, 2, 3]}), PROFILE).request
+    request = read_generate({"input_ids": [1, 2, 3]}, PROFILE).request
     assert (request.max_new_tokens, request.ignore_eos, request.stream) == (128, False, False)
-    assert read_completion(orjson.dumps({"prompt": [1, 2, 3]}), PROFILE).request.max_new_tokens == 16
-    assert wants_stream(b'{"stream": true}')
+    assert read_completion({"prompt": [1, 2, 3]}, PROFILE).request.max_new_tokens == 16
