@@ -56,12 +56,11 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     out.print(
         f"{scenario}: valid; arms: {len(loaded.arms)}, workloads: {len(loaded.workloads)},"
         f" sha256 {scenario_sha256(loaded)[:12]}",
-        highlight=False,
     )
     if spec is not None:
         purpose = f": {spec.description}" if spec.description else ""
         told = f"{cluster}: valid; {spec.name} at {spec.address}{purpose}"
-        out.print(told, highlight=False, markup=False, soft_wrap=True)
+        out.print(told, soft_wrap=True)
 
 
 @app.command()
@@ -99,7 +98,7 @@ def plan(
     need = {arm: corpus_need(windows) for arm, windows in made.windows.items()}
     sends_s = seconds_of_points(made.points, loaded.workloads, traces)
     if loaded.description:
-        out.print(f"{loaded.name}: {loaded.description}", highlight=False, markup=False)
+        out.print(f"{loaded.name}: {loaded.description}")
     print_plan(made, limits, need, sends_s, out)
     rooflines = stored_rooflines(runs_dir)
     print_clients(rooflines, expected_loads(made, rooflines, loaded.load.client_nodes), out)
@@ -168,7 +167,7 @@ def corpus_build(
     from raybench.corpus.build import build_corpus
 
     built = build_corpus(files, tokenizer, output)
-    out.print(f"{output}: {built.tokens:,} tokens, sha256 {built.sha256[:12]}", highlight=False, soft_wrap=True)
+    out.print(f"{output}: {built.tokens:,} tokens, sha256 {built.sha256[:12]}", soft_wrap=True)
 
 
 @app.command(
@@ -184,7 +183,7 @@ def sim(context: typer.Context) -> None:
 
 def _show_version(asked: bool) -> None:
     if asked:
-        out.print(f"raybench {raybench.__version__}", highlight=False)
+        out.print(f"raybench {raybench.__version__}")
         raise typer.Exit
 
 
@@ -234,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
         else:
             # Whole words on a terminal; one line a problem for whatever else reads it.
             lines = not err.is_terminal
-            err.print(f"raybench: {error}", style="red", highlight=False, markup=False, soft_wrap=lines)
+            err.print(f"raybench: {error}", style="red", soft_wrap=lines)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         err.print("raybench: interrupted", style="red")

@@ -44,7 +44,7 @@ def run_here(request: RunRequest, console: Console) -> int:
     if tells_events():
         return _run_for_submitter(request)
     with connected(), _begun(request) as (run, name):
-        console.print(f"run {name} in {run.path}", highlight=False, soft_wrap=True)
+        console.print(f"run {name} in {run.path}", soft_wrap=True)
         with LiveDisplay(console) as display:
 
             def show(snapshot: Snapshot) -> None:
@@ -52,9 +52,9 @@ def run_here(request: RunRequest, console: Console) -> int:
 
             outcome = _carry_out(request, run, name, show, display.note)
     print_points(read_source(run), console)
-    console.print(closing_line(asdict(outcome)), highlight=False, markup=False, soft_wrap=True)
+    console.print(closing_line(asdict(outcome)), soft_wrap=True)
     for path in (run.report_md, run.report_html):
-        console.print(f"report: {path}", highlight=False, soft_wrap=True)
+        console.print(f"report: {path}", soft_wrap=True)
     say_service(run, console)
     return outcome.exit_code
 

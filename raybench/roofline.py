@@ -77,7 +77,7 @@ def submit_rooflines(
         client = jobs.connect(cluster)
         job = f"roofline-{secrets.token_hex(4)}"
         jobs.submit_job(client, cluster, _roofline_arguments(request, cluster), submission_id=job, folder=folder)
-        progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim", highlight=False)
+        progress.print(f"job {job}: measuring, {request.settings.effort.told()}", style="dim")
         try:
             status = jobs.follow(client, job, on_event, said.append)
         except KeyboardInterrupt:
@@ -88,7 +88,7 @@ def submit_rooflines(
     if not errors and status != "SUCCEEDED":
         errors.append(jobs.unexplained_end(status, said))
     for error in errors:
-        progress.print(f"raybench: {error['message']}", style="red", markup=False, soft_wrap=True)
+        progress.print(f"raybench: {error['message']}", style="red", soft_wrap=True)
     return int(errors[0]["exit_code"]) if errors else EXIT_OK
 
 

@@ -172,7 +172,7 @@ def status(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
     """Say how a submitted run stands."""
     from raybench.submission import job_status
 
-    out.print(job_status(run, runs_dir.resolve()), highlight=False, markup=False, soft_wrap=True)
+    out.print(job_status(run, runs_dir.resolve()), soft_wrap=True)
 
 
 def logs(
@@ -190,7 +190,7 @@ def stop(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:
     """Stop a submitted run: its load ends, what was committed stays; go on later with --resume."""
     from raybench.submission import stop_run
 
-    out.print(stop_run(run, runs_dir.resolve()), highlight=False, markup=False, soft_wrap=True)
+    out.print(stop_run(run, runs_dir.resolve()), soft_wrap=True)
 
 
 def fetch(run: RunName, runs_dir: RunsDir = DEFAULT_RUNS_DIR) -> None:

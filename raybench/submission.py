@@ -60,9 +60,9 @@ class Listener:
 
     def say_end(self, console: Console) -> None:
         if self.outcome is not None:
-            console.print(closing_line(self.outcome), highlight=False, markup=False, soft_wrap=True)
+            console.print(closing_line(self.outcome), soft_wrap=True)
         if self.error is not None:
-            console.print(f"raybench: {self.error['message']}", style="red", markup=False, soft_wrap=True)
+            console.print(f"raybench: {self.error['message']}", style="red", soft_wrap=True)
 
 
 def submit_run(request: RunRequest, spec: ClusterSpec | None, console: Console, *, no_wait: bool) -> int:
@@ -85,9 +85,9 @@ def submit_run(request: RunRequest, spec: ClusterSpec | None, console: Console, 
             python=submission.python,
             folder=None if spec is None else folder,
         )
-        console.print(f"run {submission.run_id}", highlight=False, soft_wrap=True)
+        console.print(f"run {submission.run_id}", soft_wrap=True)
         if no_wait:
-            console.print(f"submitted; see `raybench status {submission.run_id}`", highlight=False, soft_wrap=True)
+            console.print(f"submitted; see `raybench status {submission.run_id}`", soft_wrap=True)
             return EXIT_OK
         listener = _follow(client, submission, console)
         run = _bring_home(client, submission, request.runs_dir, listener, console)
@@ -162,7 +162,7 @@ def _bring_home(
         jobs.fetch(client, submission, home.path)
     except ClusterError as error:
         way_out = f"try again with `raybench fetch {submission.run_id}`"
-        console.print(f"raybench: {error}; {way_out}", style="red", markup=False, soft_wrap=True)
+        console.print(f"raybench: {error}; {way_out}", style="red", soft_wrap=True)
         return None
     return home
 
@@ -183,9 +183,9 @@ def _conclude(run: RunDirectory | None, listener: Listener, console: Console, ag
         return code or EXIT_CLUSTER  # a run that went well, whose records are not here
     if run.report_md.is_file():
         for path in (run.report_md, run.report_html):
-            console.print(f"report: {path}", highlight=False, soft_wrap=True)
+            console.print(f"report: {path}", soft_wrap=True)
     if code != EXIT_OK:
-        console.print(f"go on with: raybench submit --resume {run.path}{again}", highlight=False, soft_wrap=True)
+        console.print(f"go on with: raybench submit --resume {run.path}{again}", soft_wrap=True)
     return code if say_service(run, console) else EXIT_SERVICE
 
 
@@ -225,7 +225,7 @@ def show_logs(run: str, runs_dir: Path, console: Console, *, follow: bool) -> No
         return
     for line in jobs.log_lines(client, submission.submission_id):
         if read_line(line) is None:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
 
 
 def stop_run(run: str, runs_dir: Path) -> str:
@@ -243,4 +243,4 @@ def fetch_run(run: str, runs_dir: Path, console: Console) -> None:
         jobs.fetch(client, submission, home.path)
     if home.points_parquet.is_file():
         print_points(read_source(home), console)
-    console.print(f"run directory: {home.path}", highlight=False, soft_wrap=True)
+    console.print(f"run directory: {home.path}", soft_wrap=True)
