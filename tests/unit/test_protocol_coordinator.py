@@ -337,6 +337,14 @@ def test_another_instance_begins_with_the_text_again(on_stage: type[Stage], tmp_
     assert stage.engine.prompts[len(first) :] == first
 
 
+@pytest.mark.parametrize(("instance", "name"), [("pid-1", "pid-1"), (None, "http___target_30000")])
+def test_a_ledger_is_of_an_instance_or_of_an_address_where_restarts_are_hidden(
+    on_stage: type[Stage], tmp_path: Path, instance: str | None, name: str
+) -> None:
+    play(on_stage(scenario(), FakeEngine(instance=instance)))
+    assert [path.name for path in (tmp_path / ".ledger").glob("*.jsonl")] == [f"sglang-{name}.jsonl"]
+
+
 # Arms and monitors
 
 
