@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from request_rows import failed, ns, request, table
 
 from raybench.analysis import metrics
-from raybench.analysis.in_flight import handover_gaps_ms
+from raybench.analysis.in_flight import Window, handover_gaps_ms, in_flight
 from raybench.analysis.point_metrics import POINT_METRICS, point_metrics
 
 
@@ -166,6 +166,11 @@ def test_the_steady_window_leaves_out_the_ramp_and_the_drain() -> None:
     assert columns["output_tokens_per_s_steady"] == pytest.approx(62 / 3.1)
     assert columns["input_tokens_per_s_steady"] == pytest.approx(40 * 1024 / 3.1)
     assert columns["ttft_ms_p95_steady"] == 1450.0
+
+
+def test_16_of_17_in_flight_are_fewer_than_95_percent() -> None:
+    flow = in_flight(np.zeros(16, np.int64), np.ones(16, np.int64))
+    assert (flow.steady_window(17), flow.steady_window(16)) == (None, Window(0, 1))
 
 
 @pytest.mark.parametrize(("each_s", "told"), [(1.0, True), (5.0, False)])

@@ -45,8 +45,8 @@ def test_o_g1_a_device_that_gives_no_memory_is_unknown_and_not_zero() -> None:
 
 def test_a_span_between_two_samples_takes_the_one_before_it_while_that_is_fresh() -> None:
     (series,) = gpu_series(samples([sample(100 * k, k) for k in range(5)]))
-    usage = series.usage(np.asarray([250, 700, 701, -50]), np.asarray([260, 710, 710, -10]))
-    assert whole_bytes(usage.peak).to_pylist() == [2, 4, None, None]
+    usage = series.usage(np.asarray([50, 250, 700, 701, -50]), np.asarray([60, 260, 710, 710, -10]))
+    assert whole_bytes(usage.peak).to_pylist() == [0, 2, 4, None, None]
 
 
 def test_the_worst_gpu_gives_peak_and_headroom_and_all_give_the_mean() -> None:
