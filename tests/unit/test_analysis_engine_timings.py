@@ -164,6 +164,8 @@ def test_the_log_is_read_line_by_line_each_request_once() -> None:
     (one,) = logged(b"", b"{torn", b'{"event": "request_done"}', line(1, event="request_start"), line(1), line(1))
     assert (one.request_id, one.prefill_s, one.ttft_s, one.total_s) == ("1", 0.4, 0.5, 2.5)
     assert (one.verify_rounds, one.cached_tokens) == (50, 0)
+    (one,) = logged(line(1).replace(b'"prepare"', b'"ttft": 0.7, "prepare"'))
+    assert (one.prefill_s, one.ttft_s) == (0.4, 0.7)
 
 
 def test_lines_are_joined_by_the_answers_id_whatever_their_order() -> None:

@@ -65,6 +65,7 @@ def test_an_engine_without_histograms_or_without_metrics_has_none() -> None:
     assert read("openai", Reply(200, b"")) == {}
     assert read("sglang", Reply(404, b"")) == {}
     assert read("sglang", Reply(200, b"<html>")) == {}
+    assert read("vllm", Reply(200, SERIES + b"_count 1\n")) == {}
     for bound in (b"", b'{le="0.x"}', b'{le="+Inf"} 1\n' + SERIES + b"_bucket"):
         page = SERIES + b"_count 1\n" + SERIES + b"_sum 1\n" + SERIES + b"_bucket" + bound + b" 1\n"
         assert read("vllm", Reply(200, page)) == {}
