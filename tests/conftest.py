@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def no_ray_of_the_surroundings() -> Iterator[None]:
         for name in list(os.environ):
             if name.startswith(("RAY_", "RAYBENCH_")):
                 patch.delenv(name)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_collection_before_each_load() -> Iterator[None]:
+    """A worker has a process for itself, and collects its garbage before each load. Here that would look at
+    everything that all tests have made, for each of hundreds of workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("raybench.load.worker.no_garbage_collection", nullcontext)
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rig import INPUT_TOKENS, POINT, Fleet, assert_stamps_ordered, order, run, u
 from raybench.corpus.synthetic import synthetic_ids
 from raybench.load.leases import Recall, Returned
 from raybench.load.order import OrderKey
+from raybench.load.worker import no_garbage_collection
 from raybench.records.clock import ClockOffset
 from raybench.scenario.schema import SyntheticCorpus
 
@@ -130,6 +132,24 @@ def test_o_n4_the_server_s_arrivals_are_the_tries_of_the_records(tmp_path: Path)
     for attempt in (1, 2):
         first = sorted(fleet.rows(attempt=attempt), key=lambda row: int(row["asked_ns"]))[:4]
         assert [row["tries"] for row in first] == [1] * 4
+
+
+def test_no_garbage_is_collected_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raybench.load.worker.no_garbage_collection", no_garbage_collection)
+    enabled: list[bool] = []
+
+    async def scene() -> None:
+        async def script(_asked: Asked, wire: Wire) -> None:
+            enabled.append(gc.isenabled())
+            await answer(server, wire)
+
+        server = FaultServer(script)
+        async with server:
+            await Fleet(tmp_path, 1).carry_out(order(server.url, requests=2), 1)
+
+    run(scene())
+    assert enabled == [False, False]
+    assert gc.isenabled()
 
 
 def test_each_request_carries_the_text_of_its_window(tmp_path: Path) -> None:

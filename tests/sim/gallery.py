@@ -65,7 +65,7 @@ class Case:
                 "corpus": {"synthetic": {"tokens": 262_144}},
                 "guards": guards | self.guards,
                 "load": dict(self.load),
-                "monitors": {"gpu": {"source": "none"}, "server": {"interval_s": 0.2}},
+                "monitors": {"gpu": {"source": "none"}},
             }
         )
 
