@@ -107,6 +107,15 @@ def read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
     read_prompt_sets(scenario, base, here_only=here_only)
 
 
+def require_corpus(scenario: Scenario, base: Path, *, here_only: bool) -> None:
+    """Refuse a corpus file that does not exist. here_only: an absolute path is the coordinator's node's."""
+    from raybench.corpus.tokens import existing
+
+    path = None if scenario.corpus is None else scenario.corpus.path
+    if path is not None and not (here_only and Path(path).is_absolute()):
+        existing(path, base)
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """A run that is asked for. Paths are absolute.

@@ -28,9 +28,10 @@ from raybench.arguments import (
     load,
     out,
     read_inputs,
+    require_corpus,
 )
 from raybench.cluster.events import say, tells_events
-from raybench.errors import EXIT_NOT_ALL_VALID, RaybenchError, TargetError
+from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, RaybenchError, TargetError
 
 if TYPE_CHECKING:
     from raybench.scenario.schema import Arm, Limits, Scenario
@@ -57,6 +58,10 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
         f"{scenario}: valid; arms: {len(loaded.arms)}, workloads: {len(loaded.workloads)},"
         f" sha256 {scenario_sha256(loaded)[:12]}",
     )
+    try:
+        require_corpus(loaded, scenario.resolve().parent, here_only=True)
+    except ConfigError as error:  # a file that is made between `check` and `submit`
+        out.print(f"not there yet: {error}", soft_wrap=True)
     if spec is not None:
         purpose = f": {spec.description}" if spec.description else ""
         told = f"{cluster}: valid; {spec.name} at {spec.address}{purpose}"

@@ -30,6 +30,7 @@ from raybench.arguments import (
     err,
     out,
     read_inputs,
+    require_corpus,
     run_request,
 )
 from raybench.errors import ConfigError, ConfigProblem
@@ -69,7 +70,9 @@ def submit(
         reason = "--no-wait needs a running cluster: the local Ray ends with this command"
         raise ConfigError("options", ConfigProblem(reason, way_out=way_out))
     request = run_request(scenario, spec, runs_dir, resume, force=force)
-    read_inputs(request.scenario, request.base, here_only=True)
+    read_inputs(request.scenario, request.base, here_only=spec is not None)
+    if not simulate:
+        require_corpus(request.scenario, request.base, here_only=spec is not None)
     if spec is not None:
         auth.for_cluster(spec.token_env)
     else:
@@ -102,6 +105,7 @@ def run(
     request = run_request(scenario, None, runs_dir, resume, force=force)
     request = replace(request, base=base or request.base, source=source or request.source, run_id=run_id)
     read_inputs(request.scenario, request.base, here_only=False)
+    require_corpus(request.scenario, request.base, here_only=False)
     _settle_own_ray()
     from raybench.driver import run_here
 

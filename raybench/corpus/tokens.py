@@ -53,19 +53,25 @@ def load_corpus(corpus: Corpus, base: Path) -> TokenCorpus:
     if corpus.synthetic is not None:
         return _synthetic(corpus.synthetic)
     assert corpus.path is not None, "the scenario's schema asks for one of path and synthetic"
-    path = base / corpus.path
+    path = existing(corpus.path, base)
     if path.is_dir():
         return _load_built(path)
-    if not path.exists():
+    ids = read_id_file(path)
+    return TokenCorpus(ids, ids_sha256(ids), path.name)
+
+
+def existing(path: str, base: Path) -> Path:
+    """Where the corpus lies that a scenario in `base` names. Raises ConfigError when nothing is there."""
+    whole = base / path
+    if not whole.exists():
         raise problem(
-            path,
+            whole,
             "no such corpus file or directory on this host",
-            value=corpus.path,
+            value=path,
             way_out="copy it to the coordinator's node, build it with `raybench corpus build`, or rehearse "
             "with `corpus: {synthetic: {}}`",
         )
-    ids = read_id_file(path)
-    return TokenCorpus(ids, ids_sha256(ids), path.name)
+    return whole
 
 
 def ids_sha256(ids: NDArray[np.uint32]) -> str:

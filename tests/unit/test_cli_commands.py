@@ -113,6 +113,28 @@ def test_a_scenario_that_is_not_there(cli: Cli, tmp_path: Path, command: str) ->
     assert str(tmp_path / "demo.yaml") in err
 
 
+NO_CORPUS = """\
+name: mine
+arms: {prod: {url: "http://127.0.0.1:30000"}}
+workloads: [{name: 1k-128, input_tokens: 1k, output_tokens: 128, concurrency: [1]}]
+corpus: {path: corpus_ids.json}
+"""
+
+
+def test_a_corpus_that_is_not_there_is_told_by_check_and_refused_before_a_ray_is_started(
+    cli: Cli, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(NO_CORPUS)
+    told = f"{tmp_path}/corpus_ids.json: no such corpus file or directory on this host"
+    code, out, _ = cli("check", path)
+    assert (code, f"not there yet: {told}" in out) == (0, True)
+    for command in ("submit", "run"):
+        code, _, err = cli(command, path, "--runs-dir", tmp_path / "runs")
+        assert (code, told in err) == (2, True), command
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_bad_cluster_file_is_said_by_check_and_submit(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("name: c\naddress: head:8265\nworkers: 3\n")
