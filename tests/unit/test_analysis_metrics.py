@@ -173,7 +173,7 @@ def test_16_of_17_in_flight_are_fewer_than_95_percent() -> None:
     assert (flow.steady_window(17), flow.steady_window(16)) == (None, Window(0, 1))
 
 
-@pytest.mark.parametrize(("each_s", "told"), [(1.0, True), (5.0, False)])
+@pytest.mark.parametrize(("each_s", "told"), [(2.5, True), (5.0, False)])
 def test_a_steady_rate_has_an_interval_if_its_slices_outlive_a_request(each_s: float, told: bool) -> None:
     """40 s of one request after the other, cut into slices of 4 s."""
     rows = []
