@@ -17,7 +17,7 @@ from raybench.deploy.keeping import Keeping, Phase, last_report
 from raybench.deploy.process import LaunchedProcess, LogPattern
 from raybench.scenario.schema import Service
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 GIB = 1024**3
 
 

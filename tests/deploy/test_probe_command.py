@@ -14,7 +14,7 @@ import yaml
 
 from raybench.deploy.ports import free_ports
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 #: Reserves 1 MiB for 100 tokens of context and has 1,000; then answers everything with 200.
 SERVER = """

@@ -22,7 +22,7 @@ import psutil
 
 from raybench.deploy.ports import free_ports
 
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 CONFIGURATION = b'{"time_compression": 50, "max_running_requests": 12}'
 
 _PING = """
@@ -68,7 +68,7 @@ class InUse:
         back = [*pause, f"mv {name}.aside {name}", *pause, f"{script} start"]
         verify = {"prompt_tokens": 16384, "unchanged": [f"cat {name}"]}
         known = {"deployment": {"url": self.url}, "take_down": down, "bring_back": back, "verify": verify}
-        return {**known, "ready_timeout_s": 40, "command_timeout_s": 20, **more}
+        return {**known, "ready_timeout_s": 300, "command_timeout_s": 120, **more}
 
     @property
     def configuration(self) -> bytes | None:

@@ -47,4 +47,4 @@ def test_o_g1_a_monitor_that_is_killed_is_replaced_with_a_marked_gap(
     # the first part was never ended: the merge says so
     warnings = json.loads((run.path / "merge.json").read_text())["warnings"]
     assert [warning for warning in warnings if warning.startswith("parts/gpu/") and "file not closed" in warning]
-    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+    product.until(lambda: not cluster.actors(), "a cluster without actors")

@@ -58,11 +58,11 @@ def test_a_run_is_stopped_from_elsewhere(tmp_path: Path, cluster: own_ray.OwnRay
         stopped = product.run("stop", run.path.name, **here)
         assert stopped.exit_code == 0, stopped.output
         assert f"{run.path.name}: STOPPED" in stopped.output
-        ended = running.end(60)
+        ended = running.end()
     assert ended.exit_code == 1, ended.output
     assert product.events(run, "run_ended")[-1]["status"] == "interrupted"
     assert f"raybench submit --resume {run.path}" in ended.output
-    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+    product.until(lambda: not cluster.actors(), "a cluster without actors")
 
 
 def test_a_stopped_run_leaves_no_load_no_process_and_all_that_it_has_committed(
@@ -81,12 +81,12 @@ def test_a_stopped_run_leaves_no_load_no_process_and_all_that_it_has_committed(
             product.wait_for_event(run, running, "step", point_id="small/slow/c4", step="counters_before")
             product.until(lambda: product.streams_of(url) == 4, "four streams")
             product.run("stop", run.path.name, **here)
-            product.until(lambda: product.streams_of(url) == 0, "an engine without load", 30)
+            product.until(lambda: product.streams_of(url) == 0, "an engine without load")
             arrived = product.arrivals(url)
-            ended = running.end(60)
+            ended = running.end()
         pids = [one["pid"] for one in (*ready["workers"], ready["target_host"])]
-        product.until(lambda: all(map(product.is_gone, pids)), "the end of all processes of the run", 30)
-        product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+        product.until(lambda: all(map(product.is_gone, pids)), "the end of all processes of the run")
+        product.until(lambda: not cluster.actors(), "a cluster without actors")
         assert product.arrivals(url) == arrived
         again = product.run("stop", run.path.name, **here)
     assert ended.exit_code == 1, ended.output

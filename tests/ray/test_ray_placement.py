@@ -38,7 +38,7 @@ def test_o_r2_a_leftover_actor_under_our_name_is_removed(tmp_path: Path, cluster
     path = product.write_scenario(tmp_path, product.scenario("after-leftover"))
     ended = product.run("run", path, folder=tmp_path, env=cluster.inside)
     assert ended.exit_code == 0, ended.output
-    product.until(lambda: not cluster.actors(), "a cluster without actors, ours and the leftover", 30)
+    product.until(lambda: not cluster.actors(), "a cluster without actors, ours and the leftover")
 
 
 def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
@@ -71,10 +71,10 @@ def test_o_r2_a_second_run_on_the_same_server_is_refused_unless_forced(
             assert went_on is not None
             assert product.events(went_on, "attempt_started"), forced.output
             first.interrupt()
-            ended = first.end(60)
+            ended = first.end()
         assert ended.exit_code == 1, ended.output
         assert product.events(run, "run_ended")[-1]["status"] == "interrupted"
-    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+    product.until(lambda: not cluster.actors(), "a cluster without actors")
 
 
 def test_o_r2_of_two_runs_that_begin_in_the_same_instant_one_is_refused(
@@ -95,7 +95,7 @@ def test_o_r2_of_two_runs_that_begin_in_the_same_instant_one_is_refused(
     assert run is not None
     assert f"run {run.path.name} is loading {url} right now" in ended[loser].output
     assert not (tmp_path / loser).exists()
-    product.until(lambda: not cluster.actors(), "a cluster without actors", 30)
+    product.until(lambda: not cluster.actors(), "a cluster without actors")
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,4 @@ def test_o_r3_a_cluster_that_cannot_carry_the_run_is_refused_before_the_first_re
     assert [line["event"] for line in product.events(run)] == ["run_failed"]
     assert product.points(run)["small/tiny/c2"]["verdict"] is None
     for state in ("ALIVE", "PENDING_CREATION", "DEPENDENCIES_UNREADY"):
-        product.until(lambda state=state: not cluster.actors(state), f"a cluster without {state} actors", 30)
+        product.until(lambda state=state: not cluster.actors(state), f"a cluster without {state} actors")

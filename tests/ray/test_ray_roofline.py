@@ -35,7 +35,7 @@ def test_this_machine_is_measured_in_a_ray_of_its_own(tmp_path: Path) -> None:
         ended = running.end()
         assert ended.exit_code == 0, ended.output
         # Ray's workers end a moment after the process that had the Ray in it
-        product.until(lambda: not running.left_over(), "the end of all that the command started", 30)
+        product.until(lambda: not running.left_over(), "the end of all that the command started")
     ((host, stored),) = stored_rooflines(tmp_path / "runs").items()
     assert_measured(stored)
     told = json.loads(ended.output[ended.output.index("{\n") :])

@@ -17,7 +17,7 @@ from raybench.engines.request_log import read_request_log
 
 ARTIFACT = Path(__file__).parents[2] / "scenarios" / "artifacts" / "coder-v3.sim-artifact.json"
 COMMAND = [sys.executable, "-m", "raybench.sim.ninfer", str(ARTIFACT), "--speed", "2000"]
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from raybench.scenario.schema import Corpus, SyntheticCorpus
 from raybench.scenario.sim_block import Sim, SimFaults
 
 Call = Callable[[aiohttp.ClientSession], Awaitable[Any]]
-LIMIT_S = 60.0
+LIMIT_S = 300.0
 
 
 @contextmanager
