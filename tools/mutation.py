@@ -22,6 +22,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import cache_from_source
 from itertools import accumulate
 from pathlib import Path
@@ -40,11 +41,12 @@ PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast
 PAIRS += [(ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)]
 SWAPS: dict[type, type] = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])} | {ast.FloorDiv: ast.Mult}
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
-#: Of tests a mutant: its module's own file, then those that call most of the module.
-SECONDS_MAX = 12.0
+#: CPU seconds of tests a mutant: its module's own file, then those that call most of the module; what survives
+#: them meets the next ones.
+SECONDS_MAX, SECONDS_OF_SURVIVORS = 12.0, 60.0
 #: Parts of the syntax tree whose change is no change of behaviour.
 SKIPPED = ("annotation", "returns", "decorator_list")
-#: Of one file of tests: its seconds, and the functions that it calls as (path, first line; 0 is the module).
+#: Of one file of tests: its CPU seconds, and the functions that it calls as (path, first line; 0 is the module).
 Traced = tuple[float, set[tuple[str, int]]]
 
 
@@ -161,12 +163,12 @@ def trace_tests(file: str, result: Path) -> int:
             line = 0 if code.co_name == "<module>" else code.co_firstlineno
             called.add((code.co_filename.removeprefix(tree), line))
 
-    begin = time.monotonic()
+    begin = time.process_time()
     threading.settrace(trace)
     sys.settrace(trace)
     code = run_tests(file)
     sys.settrace(None)
-    result.write_text(json.dumps([time.monotonic() - begin, sorted(called)]))
+    result.write_text(json.dumps([time.process_time() - begin, sorted(called)]))
     return code
 
 
@@ -192,14 +194,15 @@ def play(mutant: Mutant, tests: dict[str, Traced]) -> str:
     aimed = {file: sum(name == str(path) for name, _ in tests[file][1]) for file in calling}
     calling.sort(key=lambda file: (file != own, -aimed[file]))
     spent = list(accumulate(tests[file][0] for file in calling))
-    calling = calling[: 1 + bisect_right(spent, SECONDS_MAX)]
+    first, last = (1 + bisect_right(spent, seconds) for seconds in (SECONDS_MAX, SECONDS_OF_SURVIVORS))
     source = path.read_bytes()
+    code: int | None = 0 if calling else 5
     try:
         path.write_bytes(source[: mutant.begin] + mutant.new.encode() + source[mutant.end :])
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
-        code = (
-            fork(lambda: run_tests(*calling), 20 + 5 * sum(tests[file][0] for file in calling)) if calling else 5
-        )
+        for files in (calling[:first], calling[first:last]):
+            if files and code == 0:
+                code = fork(partial(run_tests, *files), 30 + 10 * sum(tests[file][0] for file in files))
     finally:
         path.write_bytes(source)
     return {0: "survived", 5: "uncovered", None: "timeout"}.get(code, "killed")
