@@ -107,13 +107,23 @@ def read_inputs(scenario: Scenario, base: Path, *, here_only: bool) -> None:
     read_prompt_sets(scenario, base, here_only=here_only)
 
 
-def require_corpus(scenario: Scenario, base: Path, *, here_only: bool) -> None:
-    """Refuse a corpus file that does not exist. here_only: an absolute path is the coordinator's node's."""
+def require_corpus(scenario: Scenario, base: Path, *, here_only: bool, later: bool = False) -> str | None:
+    """Refuse a corpus that is not there or cannot be read. here_only: an absolute path is another host's.
+
+    later: one that is not there may still be made; what will be refused then is returned.
+    """
     from raybench.corpus.tokens import existing
 
     path = None if scenario.corpus is None else scenario.corpus.path
-    if path is not None and not (here_only and Path(path).is_absolute()):
+    if path is None or (here_only and Path(path).is_absolute()):
+        return None
+    try:
         existing(path, base)
+    except ConfigError as error:
+        if not later or (base / path).exists():
+            raise
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True)

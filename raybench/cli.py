@@ -31,7 +31,7 @@ from raybench.arguments import (
     require_corpus,
 )
 from raybench.cluster.events import say, tells_events
-from raybench.errors import EXIT_NOT_ALL_VALID, ConfigError, RaybenchError, TargetError
+from raybench.errors import EXIT_NOT_ALL_VALID, RaybenchError, TargetError
 
 if TYPE_CHECKING:
     from raybench.scenario.schema import Arm, Limits, Scenario
@@ -53,15 +53,15 @@ def check(scenario: ScenarioFile, cluster: ClusterFile = None) -> None:
     loaded = load(scenario, spec)
     from raybench.scenario.load import scenario_sha256
 
-    read_inputs(loaded, scenario.resolve().parent, here_only=True)
+    base = scenario.resolve().parent
+    read_inputs(loaded, base, here_only=True)
+    missing = require_corpus(loaded, base, here_only=True, later=True)
     out.print(
         f"{scenario}: valid; arms: {len(loaded.arms)}, workloads: {len(loaded.workloads)},"
         f" sha256 {scenario_sha256(loaded)[:12]}",
     )
-    try:
-        require_corpus(loaded, scenario.resolve().parent, here_only=True)
-    except ConfigError as error:  # a file that is made between `check` and `submit`
-        out.print(f"not there yet: {error}", soft_wrap=True)
+    if missing is not None:
+        out.print(f"not there yet: {missing}", soft_wrap=True)
     if spec is not None:
         purpose = f": {spec.description}" if spec.description else ""
         told = f"{cluster}: valid; {spec.name} at {spec.address}{purpose}"

@@ -6,6 +6,7 @@ the values is in one place (`as_token_ids`). Runs on the coordinator.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -35,6 +36,11 @@ def read_id_file(path: Path) -> NDArray[np.uint32]:
 
     Raises ConfigError for a missing or unreadable file and for anything but flat, whole, non-negative ids.
     """
+    return as_token_ids(path, reader_of(path)(path))
+
+
+def reader_of(path: Path) -> Callable[[Path], NDArray[np.generic]]:
+    """What reads such a file. Raises ConfigError where its name or its size tells that nothing will."""
     readers = {".npy": _read_npy, ".arrow": _read_arrow, ".parquet": _read_parquet, ".json": _read_json}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -45,7 +51,10 @@ def read_id_file(path: Path) -> NDArray[np.uint32]:
             allowed=", ".join(readers) + ", or a directory made by `raybench corpus build`",
             way_out="build a corpus from text with `raybench corpus build`",
         )
-    return as_token_ids(path, reader(path))
+    if reader is _read_json and path.exists() and (size := path.stat().st_size) > JSON_BYTES_MAX:
+        way_out = "save the ids as .npy of uint32, which is mapped and not read"
+        raise problem(path, "too large to be read as JSON", f"{size} bytes", f"{JSON_BYTES_MAX} bytes", way_out)
+    return reader
 
 
 def as_token_ids(path: Path, values: NDArray[np.generic]) -> NDArray[np.uint32]:
@@ -145,11 +154,6 @@ def _column_name(path: Path, schema: pa.Schema) -> str:
 def _read_json(path: Path) -> NDArray[np.generic]:
     """A list, or an object with a list under `ids`. Takes some 60 bytes of memory a token while it reads."""
     try:
-        if (size := path.stat().st_size) > JSON_BYTES_MAX:
-            way_out = "save the ids as .npy of uint32, which is mapped and not read"
-            raise problem(
-                path, "too large to be read as JSON", f"{size} bytes", f"{JSON_BYTES_MAX} bytes", way_out
-            )
         content = orjson.loads(path.read_bytes())
     except OSError as error:
         raise problem(path, "cannot be read", str(error.strerror)) from None

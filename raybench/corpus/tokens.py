@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from raybench.corpus.id_files import BLOCK_IDS, NPY_ERRORS, problem, read_id_file
+from raybench.corpus.id_files import BLOCK_IDS, NPY_ERRORS, problem, read_id_file, reader_of
 from raybench.corpus.rendered import Rendered
 from raybench.corpus.synthetic import synthetic_ids, synthetic_text
 from raybench.scenario.schema import Corpus, SyntheticCorpus
@@ -61,7 +61,10 @@ def load_corpus(corpus: Corpus, base: Path) -> TokenCorpus:
 
 
 def existing(path: str, base: Path) -> Path:
-    """Where the corpus lies that a scenario in `base` names. Raises ConfigError when nothing is there."""
+    """Where the corpus lies that a scenario in `base` names.
+
+    Raises ConfigError when nothing is there, or a file that by its name or size cannot be read.
+    """
     whole = base / path
     if not whole.exists():
         raise problem(
@@ -71,6 +74,8 @@ def existing(path: str, base: Path) -> Path:
             way_out="copy it to the coordinator's node, build it with `raybench corpus build`, or rehearse "
             "with `corpus: {synthetic: {}}`",
         )
+    if not whole.is_dir():
+        reader_of(whole)
     return whole
 
 

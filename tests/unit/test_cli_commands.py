@@ -121,7 +121,7 @@ corpus: {path: corpus_ids.json}
 """
 
 
-def test_a_corpus_that_is_not_there_is_told_by_check_and_refused_before_a_ray_is_started(
+def test_a_corpus_that_is_not_there_or_cannot_be_read_is_refused_before_a_ray_is_started(
     cli: Cli, tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.yaml"
@@ -132,6 +132,11 @@ def test_a_corpus_that_is_not_there_is_told_by_check_and_refused_before_a_ray_is
     for command in ("submit", "run"):
         code, _, err = cli(command, path, "--runs-dir", tmp_path / "runs")
         assert (code, told in err) == (2, True), command
+    with (tmp_path / "corpus_ids.json").open("w") as huge:
+        huge.truncate(2**30 + 1)  # takes no space
+    for command in (["check"], ["submit", "--runs-dir", tmp_path / "runs"]):
+        code, _, err = cli(*command, path)
+        assert (code, "too large to be read as JSON" in err) == (2, True), command
     assert not (tmp_path / "runs").exists()
 
 
