@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +88,15 @@ def test_a_source_that_is_not_this_hosts_is_refused_before_anything_is_sent(tmp_
 
 
 def test_a_target_that_refuses_fails_its_own_requests_only(tmp_path: Path) -> None:
-    async def scene() -> Counter[str]:
-        gate = Gate(2)
-        async with gate.first as server:
+    async def scene(deaf: str) -> Counter[str]:
+        async with Gate(2).first as server:
             fleet = Fleet(tmp_path, 1)
             whole = order(server.url, requests=4)
-            endpoint = replace(whole.endpoint, load_urls=("http://127.0.0.1:1",))
+            endpoint = replace(whole.endpoint, load_urls=(deaf,))
             await fleet.carry_out(sending_from(replace(whole, endpoint=endpoint), *SOURCES), 4)
             return Counter(str(row["outcome"]) for row in fleet.rows())
 
-    assert run(scene()) == {"ok": 2, "connect_error": 2}
+    with socket.socket() as held:  # bound, so that nobody else takes the port; nobody listens
+        held.bind(("127.0.0.1", 0))
+        deaf = f"http://127.0.0.1:{held.getsockname()[1]}"
+        assert run(scene(deaf)) == {"ok": 2, "connect_error": 2}

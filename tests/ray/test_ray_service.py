@@ -153,7 +153,8 @@ def test_a_service_that_cannot_be_verified_is_the_last_line_and_the_exit_code(
     tmp_path: Path, cluster: own_ray.OwnRay, in_use: InUse
 ) -> None:
     path = two_arms(tmp_path, in_use)
-    content = product.scenario("spoilt", service=in_use.block())
+    # The spoilt one never answers: this limit is waited out.
+    content = product.scenario("spoilt", service=in_use.block(ready_timeout_s=5))
     content["service"]["bring_back"].insert(0, f"printf x >>{in_use.folder}/service.json.aside")
     path = product.write_scenario(tmp_path, content)
     with product.start("run", path, folder=tmp_path, env=cluster.inside) as running:
